@@ -1,0 +1,101 @@
+"""What every adapter's parent half provides, and how adapters are found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Protocol, cast, runtime_checkable
+
+from harness.protocol.errors import SpecError
+from harness.protocol.phases import Phase
+from harness.protocol.spec import Device, RunSpec
+
+GROUP = "bench.adapters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalWheel:
+    """A small wheel made on this machine: stubs and metadata that a CPU environment needs, never framework code."""
+
+    name: str
+    version: str
+    why: str
+    files: Mapping[str, str] = field(default_factory=dict)  # path inside site-packages -> text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """One virtual environment: its pins, what it costs and how far it has been tried."""
+
+    framework: str
+    device: Device
+    engine: str
+    python: str  # "3.11": the interpreter's version the pins are for
+    requirements: Path  # full pins, installed with --no-deps
+    local_wheels: tuple[LocalWheel, ...] = ()
+    pip_arguments: tuple[str, ...] = ()
+    size_gb: float = 0.0
+    minutes: float = 0.0
+    status: str = ""  # "installed and run 2026-11-29" | "resolved, not installed here"
+    imports: tuple[str, ...] = ()  # imported by `bench env check`
+
+    @property
+    def name(self) -> str:
+        """E.g. `skyrl-cpu-vllm`."""
+        return f"{self.framework}-{self.device.value}-{self.engine}"
+
+    @property
+    def python_variable(self) -> str:
+        """Environment variable that points at another Python (a container's) instead of a built environment."""
+        return f"BENCH_{self.framework.upper()}_PYTHON"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How to start the child. The interpreter is the environment's own and is put before `arguments`."""
+
+    arguments: tuple[str, ...]  # ("-m", "adapters.skyrl.worker", "<run_dir>/spec.json")
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the inherited environment
+    files: Mapping[str, str] = field(default_factory=dict)  # path under run_dir -> text, written before the start
+    notes: tuple[str, ...] = ()  # what a reader of --dry-run should know: every framework override
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """The parent half of an adapter (standard library only)."""
+
+    name: str
+    framework_version: str
+    phases: Mapping[str, Phase | None]  # native timer -> phase; None: a container, or deliberately `other`
+    verified_on: Mapping[tuple[str, str], str]  # (placement, device) -> "2026-11-29, 2-core CPU" or "never on GPU"
+
+    def environment(self, device: Device, engine: str) -> Environment | None:
+        """The environment that a run needs; None: the harness's own Python will do."""
+
+    def supports(self, spec: RunSpec) -> str | None:
+        """None when the framework can do what is asked, else the reason it can't."""
+
+    def launch(self, spec: RunSpec, run_dir: Path) -> Launch:
+        """How to start the child. Pure: reads and writes nothing."""
+
+
+def adapter_names() -> list[str]:
+    """Names of the installed adapters, sorted."""
+    return sorted(entry.name for entry in _entries())
+
+
+def load_adapter(name: str) -> Adapter:
+    """The adapter of that name.
+
+    Raises:
+        SpecError: no adapter of that name is installed.
+    """
+    for entry in _entries():
+        if entry.name == name:
+            return cast(Adapter, entry.load())
+    known = ", ".join(adapter_names())
+    raise SpecError(f"framework = {name!r}: allowed is one of {known}")
+
+
+def _entries() -> list[EntryPoint]:
+    return list(entry_points(group=GROUP))

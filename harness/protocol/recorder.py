@@ -1,0 +1,300 @@
+"""The recorder: appends events of one process to one file, and knows what that cost.
+
+A line is written with a single unbuffered write; a background thread fsyncs once a second, so a killed process
+loses nothing and a crashed host at most the last second.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+
+from harness.protocol import PROTOCOL_VERSION
+from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, encode
+
+FSYNC_PERIOD_S = 1.0
+RUN_ID_VARIABLE = "BENCH_RUN_ID"
+EVENTS_VARIABLE = "BENCH_EVENTS"
+
+_quote = lru_cache(maxsize=4096)(json.dumps)  # phase, pool and tool names repeat
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else _quote(value)
+
+
+def _number(value: int | None) -> str:
+    return "null" if value is None else str(value)
+
+
+class RecorderFullError(OSError):
+    """The events file cannot grow (disk full, quota): what follows would be lost, so the run must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpan:
+    """The handle of something begun; pass it to `Recorder.close`."""
+
+    id: int
+    start_ns: int
+    phase: str | None
+    native_name: str
+    pool: str | None
+    unit: str | None
+    step: int | None
+    trajectory_id: str | None
+    turn: int | None
+
+
+class Recorder:
+    """Thread-safe, append-only. One per process; a forked child must make its own."""
+
+    def __init__(self, path: Path, hello: Hello) -> None:
+        """Opens `path` (created, never truncated) and writes `hello`.
+
+        Raises:
+            OSError: the file cannot be opened.
+            RecorderFullError: it cannot be written.
+        """
+        self.path = path
+        self.run_id = hello.run_id
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._torn = False
+        self.events = 0
+        self.lost_events = 0
+        self.cost_ns = 0
+        self._closed = threading.Event()
+        self.emit(hello)
+        threading.Thread(target=self._fsync_forever, name="bench-fsync", daemon=True).start()
+
+    @classmethod
+    def from_environment(
+        cls,
+        role: str,
+        *,
+        gpu_uuids: tuple[str, ...] = (),
+        pool: str | None = None,
+        versions: Mapping[str, str] | None = None,
+    ) -> "Recorder":
+        """The recorder of this process, placed by BENCH_RUN_ID and BENCH_EVENTS (a folder).
+
+        Raises:
+            KeyError: one of the two variables is not set.
+        """
+        folder = Path(os.environ[EVENTS_VARIABLE])
+        hello = make_hello(os.environ[RUN_ID_VARIABLE], role, gpu_uuids=gpu_uuids, pool=pool, versions=versions or {})
+        return cls(folder / f"{hello.host}-{hello.pid}.jsonl", hello)
+
+    def emit(self, event: Event) -> None:
+        """Appends any event."""
+        begin = time.perf_counter_ns()
+        self._write(encode(event), begin)
+
+    def open(
+        self,
+        phase: str | None,
+        native_name: str,
+        *,
+        pool: str | None = None,
+        unit: str | None = None,
+        step: int | None = None,
+        trajectory_id: str | None = None,
+        turn: int | None = None,
+        announce: bool = True,
+    ) -> OpenSpan:
+        """Begins a span now. `announce=False` writes no `Open` line (for short, frequent spans)."""
+        span = OpenSpan(next(self._ids), time.monotonic_ns(), phase, native_name, pool, unit, step, trajectory_id, turn)
+        if announce:
+            self.emit(
+                Open(
+                    id=span.id,
+                    start_ns=span.start_ns,
+                    phase=phase,
+                    native_name=native_name,
+                    pool=pool,
+                    unit=unit,
+                    step=step,
+                    trajectory_id=trajectory_id,
+                    turn=turn,
+                )
+            )
+        return span
+
+    def close(
+        self,
+        span: OpenSpan,
+        *,
+        container: bool = False,
+        attributes: Mapping[str, Scalar] | None = None,
+    ) -> int:
+        """Ends a span now and records it; returns its end, in monotonic ns."""
+        end_ns = time.monotonic_ns()
+        self.span(
+            span.phase,
+            span.native_name,
+            span.start_ns,
+            end_ns,
+            pool=span.pool,
+            unit=span.unit,
+            step=span.step,
+            trajectory_id=span.trajectory_id,
+            turn=span.turn,
+            container=container,
+            open_id=span.id,
+            attributes=attributes,
+        )
+        return end_ns
+
+    def span(
+        self,
+        phase: str | None,
+        native_name: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        pool: str | None = None,
+        unit: str | None = None,
+        step: int | None = None,
+        trajectory_id: str | None = None,
+        turn: int | None = None,
+        container: bool = False,
+        open_id: int | None = None,
+        attributes: Mapping[str, Scalar] | None = None,
+    ) -> None:
+        """Records a span whose ends are known. Written by format, not by a serialiser: this is the hot path."""
+        begin = time.perf_counter_ns()
+        extra = f',"attributes":{json.dumps(attributes, allow_nan=False)}' if attributes else ""
+        self._write(
+            f'{{"k":"span","phase":{_text(phase)},"native_name":{_quote(native_name)},'
+            f'"start_ns":{start_ns},"end_ns":{end_ns},"pool":{_text(pool)},"unit":{_text(unit)},'
+            f'"step":{_number(step)},"trajectory_id":{_text(trajectory_id)},"turn":{_number(turn)},'
+            f'"container":{"true" if container else "false"},"open_id":{_number(open_id)}{extra}}}',
+            begin,
+        )
+
+    @contextmanager
+    def timed(
+        self,
+        phase: str | None,
+        native_name: str,
+        *,
+        pool: str | None = None,
+        unit: str | None = None,
+        step: int | None = None,
+        container: bool = False,
+    ) -> Iterator[None]:
+        """Records the block as a span, however it ends."""
+        span = self.open(phase, native_name, pool=pool, unit=unit, step=step)
+        try:
+            yield
+        finally:
+            self.close(span, container=container)
+
+    def metric(
+        self,
+        name: str,
+        value: float | None = None,
+        *,
+        values: tuple[float, ...] | None = None,
+        unit: str = "",
+        step: int | None = None,
+        labels: Mapping[str, Scalar] | None = None,
+    ) -> None:
+        """Records a number or a short vector, now."""
+        self.emit(
+            Metric(
+                name=name,
+                mono_ns=time.monotonic_ns(),
+                value=value,
+                values=values,
+                unit=unit,
+                step=step,
+                labels=labels or {},
+            )
+        )
+
+    def gate(self, is_open: bool, why: str, *, in_flight: int | None = None, cap: int | None = None) -> None:
+        """Records that admission opened or closed, now."""
+        self.emit(Gate(mono_ns=time.monotonic_ns(), open=is_open, why=why, in_flight=in_flight, cap=cap))
+
+    def failure(self, boundary: str, error: BaseException | str) -> None:
+        """Records a failure at a boundary, now."""
+        kind = "message" if isinstance(error, str) else type(error).__name__
+        self.emit(Failure(mono_ns=time.monotonic_ns(), boundary=boundary, type=kind, message=str(error)[:4000]))
+
+    def bye(self) -> None:
+        """Records a clean end, makes it durable and closes the file."""
+        self.emit(
+            Bye(
+                mono_ns=time.monotonic_ns(),
+                wall_ns=time.time_ns(),
+                events=self.events,
+                lost_events=self.lost_events,
+                recorder_ns=self.cost_ns,
+            )
+        )
+        self.shut()
+
+    def shut(self) -> None:
+        """Makes what was recorded durable and closes the file, without a `Bye`."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with self._lock:
+                os.fsync(self._fd)
+                os.close(self._fd)
+
+    def _write(self, line: str, begin_ns: int) -> None:
+        with self._lock:
+            # A line cut by a full disk is ended first, so that it costs itself and not its successor.
+            data = (("\n" if self._torn else "") + line + "\n").encode()
+            try:
+                written = os.write(self._fd, data)
+            except OSError as error:
+                self.lost_events += 1
+                raise RecorderFullError(error.errno, f"cannot record to {self.path}: {error.strerror}") from error
+            if written != len(data):
+                self._torn = True
+                self.lost_events += 1
+                raise RecorderFullError(28, f"cannot record to {self.path}: the line was cut (disk full?)")
+            self._torn = False
+            self.events += 1
+            self.cost_ns += time.perf_counter_ns() - begin_ns
+
+    def _fsync_forever(self) -> None:
+        while not self._closed.wait(FSYNC_PERIOD_S):
+            try:
+                os.fsync(self._fd)
+            except OSError:
+                return  # closed under us, or a descriptor that cannot sync: writes themselves still report errors
+
+
+def make_hello(
+    run_id: str,
+    role: str,
+    *,
+    gpu_uuids: tuple[str, ...] = (),
+    pool: str | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> Hello:
+    """A `Hello` for this process, its two clocks read together."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        run_id=run_id,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        role=role,
+        wall_ns=time.time_ns(),
+        mono_ns=time.monotonic_ns(),
+        gpu_uuids=gpu_uuids,
+        pool=pool,
+        versions=versions or {},
+    )

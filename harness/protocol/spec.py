@@ -1,0 +1,263 @@
+"""The request of one run: what to run, where, and on what work.
+
+A `RunSpec` is always complete: `harness.specs` fills in the defaults before one is made, so that two requests that
+mean the same are equal and have equal digests.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from harness.protocol.errors import SpecError
+
+
+class Placement(StrEnum):
+    """Who shares GPUs, and how old training data may be."""
+
+    COLOCATED = "colocated"  # the same GPUs take turns; max_staleness 0
+    DISAGGREGATED = "disaggregated"  # separate pools; max_staleness 0
+    ASYNC = "async"  # separate pools; max_staleness >= 1
+
+
+class Load(StrEnum):
+    """Who decides what a trajectory does."""
+
+    FIXED = "fixed"  # the plan is imposed
+    LIVE = "live"  # the model decides
+
+
+class Device(StrEnum):
+    """What the framework computes on."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Offload(StrEnum):
+    """Training state moved off the GPU between uses."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """GPUs per pool. Colocated: both numbers are the one shared pool's."""
+
+    train: int
+    rollout: int
+
+    def __str__(self) -> str:
+        return f"{self.train}+{self.rollout}"
+
+
+# A fault is planted by tests and by the weight-sync control; a real run has none.
+FAULT = re.compile(r"^[a-z][a-z0-9-]*(=[A-Za-z0-9.,:_-]+)?$")
+
+WORK_FIELDS = (
+    "workload",
+    "preset",
+    "load",
+    "tools",
+    "seed",
+    "batch_size",
+    "group_size",
+    "model",
+    "context_tokens",
+    "latency_scale",
+)
+SYSTEM_FIELDS = (
+    "framework",
+    "placement",
+    "gpus",
+    "nodes",
+    "max_staleness",
+    "engine",
+    "rollout_tp",
+    "micro_batch_tokens",
+    "offload",
+    "device",
+    "as_shipped",
+    "overrides",
+    "faults",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One run, complete. Sizes are counts, times are seconds; `batch_size` counts prompts per step."""
+
+    framework: str
+    placement: Placement
+    workload: str
+    preset: str
+    load: Load
+    tools: str
+    model: str
+    gpus: Gpus
+    nodes: int
+    steps: int
+    warmup_steps: int
+    batch_size: int
+    group_size: int
+    max_staleness: int
+    seed: int
+    device: Device
+    engine: str
+    rollout_tp: int
+    context_tokens: int
+    micro_batch_tokens: int
+    offload: Offload
+    timeout: float | None
+    sample_hz: float
+    latency_scale: float = 1.0
+    as_shipped: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of the whole run, each counted once."""
+        if self.placement is Placement.COLOCATED:
+            return self.gpus.train
+        return self.gpus.train + self.gpus.rollout
+
+    @property
+    def trajectories_per_step(self) -> int:
+        """Trajectories a step trains on."""
+        return self.batch_size * self.group_size
+
+    @property
+    def prompts(self) -> int:
+        """Rows of the data set: one unshuffled epoch that no placement can run out of."""
+        return (self.steps + self.max_staleness + 2) * self.batch_size
+
+    @property
+    def work_digest(self) -> str:
+        """Names the work offered: runs whose work digests differ are not compared."""
+        return self._digest(WORK_FIELDS)
+
+    @property
+    def spec_digest(self) -> str:
+        """Names the work and the system under test: the key of a baseline."""
+        return self._digest(WORK_FIELDS + SYSTEM_FIELDS)
+
+    def check(self) -> None:
+        """Checks what no type can.
+
+        Raises:
+            SpecError: names the key, its value and what is allowed.
+        """
+        at_least_one = (
+            "nodes",
+            "steps",
+            "batch_size",
+            "group_size",
+            "rollout_tp",
+            "context_tokens",
+            "micro_batch_tokens",
+        )
+        for name in at_least_one:
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number of at least 1")
+        for name in ("max_staleness", "seed", "warmup_steps"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for pool in ("train", "rollout"):
+            count = getattr(self.gpus, pool)
+            _require(count >= 1, f"gpus ({pool} pool)", count, "at least 1 GPU in each pool, e.g. --gpus 4+4")
+        _require(self.sample_hz > 0, "sample_hz", self.sample_hz, "more than 0, e.g. 10")
+        _require(self.sample_hz <= 100, "sample_hz", self.sample_hz, "at most 100: sensors refresh slower")
+        _require(self.latency_scale > 0, "latency_scale", self.latency_scale, "more than 0; 1 is as planned")
+        if self.timeout is not None:
+            _require(self.timeout > 0, "timeout", self.timeout, "more than 0 seconds")
+        if self.placement is Placement.COLOCATED:
+            _require(
+                self.gpus.train == self.gpus.rollout,
+                "gpus",
+                str(self.gpus),
+                "one number when colocated (the same GPUs take turns), e.g. --gpus 8",
+            )
+        if self.placement is Placement.ASYNC:
+            allowed = "1 or more when async; --placement disaggregated has 0"
+            _require(self.max_staleness >= 1, "max_staleness", self.max_staleness, allowed)
+        else:
+            allowed = f"0 when {self.placement.value}; --placement async allows more"
+            _require(self.max_staleness == 0, "max_staleness", self.max_staleness, allowed)
+        _require(
+            self.gpus.rollout % self.rollout_tp == 0,
+            "rollout_tp",
+            self.rollout_tp,
+            f"a divisor of the {self.gpus.rollout} rollout GPUs",
+        )
+        _require(
+            self.warmup_steps < self.steps,
+            "warmup_steps",
+            self.warmup_steps,
+            f"fewer than steps = {self.steps}",
+        )
+        for fault in self.faults:
+            _require(FAULT.match(fault) is not None, "faults", fault, "name or name=value")
+
+    def to_json(self) -> str:
+        """The spec as indented JSON, with its digests."""
+        return json.dumps({**asdict(self), "work_digest": self.work_digest, "spec_digest": self.spec_digest}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> "RunSpec":
+        """The spec that `to_json` wrote.
+
+        Raises:
+            SpecError: not JSON, or keys that this version does not know.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            raw.pop("work_digest", None)
+            raw.pop("spec_digest", None)
+            raw["placement"] = Placement(raw["placement"])
+            raw["load"] = Load(raw["load"])
+            raw["device"] = Device(raw["device"])
+            raw["offload"] = Offload(raw["offload"])
+            raw["gpus"] = Gpus(**raw["gpus"])
+            raw["faults"] = tuple(raw.get("faults", ()))
+            return cls(**raw)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SpecError(f"spec.json cannot be read: {error}") from None
+
+    @classmethod
+    def load_file(cls, path: Path) -> "RunSpec":
+        """The spec of a run folder's spec.json.
+
+        Raises:
+            SpecError: missing or unreadable.
+        """
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, SpecError) as error:
+            raise SpecError(f"{path}: {error}") from None
+
+    def fault(self, name: str) -> str | None:
+        """The value of a planted fault ("" when it has none), or None when it is not planted."""
+        for fault in self.faults:
+            key, _, value = fault.partition("=")
+            if key == name:
+                return value
+        return None
+
+    def _digest(self, names: tuple[str, ...]) -> str:
+        raw = {name: getattr(self, name) for name in names}
+        raw["gpus" if "gpus" in raw else "_"] = str(raw.get("gpus", ""))
+        text = json.dumps(raw, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+FIELD_NAMES = tuple(f.name for f in fields(RunSpec))
+
+
+def _require(ok: bool, key: str, value: object, allowed: str) -> None:
+    if not ok:
+        raise SpecError(f"{key} = {value}: allowed is {allowed}")

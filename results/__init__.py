@@ -1,0 +1,1 @@
+"""From recorded events to Parquet tables and figures with intervals."""

@@ -1,0 +1,1 @@
+"""Workloads: framework-free descriptions of the work every framework is offered (standard library only)."""
