@@ -1,0 +1,335 @@
+"""Every table that a run is stored in, its columns declared as data: name, type, unit, whether unknown is possible.
+
+Units are in the column's name (`_ns _s _tokens _bytes _watts _joules _ratio`) and again in the field's metadata.
+Times are nanoseconds of the recording host's monotonic clock. Unknown is null, never 0. JSON columns hold one object.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from harness.protocol.errors import SpecError
+
+SCHEMA_VERSION = 1
+TABLE_KEY = b"bench.table"
+VERSION_KEY = b"bench.schema_version"
+RUN_KEY = b"bench.run_id"
+
+INT = pa.int64()
+FLOAT = pa.float64()
+TEXT = pa.string()
+BOOL = pa.bool_()
+TEXTS = pa.list_(TEXT)
+FLOATS = pa.list_(FLOAT)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `unit` is "" for names, flags and JSON; counts of things have the thing as their unit."""
+
+    name: str
+    type: pa.DataType
+    unit: str
+    nullable: bool
+    doc: str
+
+    @property
+    def field(self) -> pa.Field:
+        """The Arrow field, with unit and doc in its metadata."""
+        return pa.field(self.name, self.type, nullable=self.nullable, metadata={"unit": self.unit, "doc": self.doc})
+
+
+def _c(name: str, kind: pa.DataType, doc: str, *, unit: str = "") -> Column:
+    return Column(name, kind, unit, False, doc)
+
+
+def _n(name: str, kind: pa.DataType, doc: str, *, unit: str = "") -> Column:
+    return Column(name, kind, unit, True, doc)
+
+
+_HOST = _c("host", TEXT, "host that recorded it; times of one host share one clock")
+_PID = _c("pid", INT, "process that recorded it")
+_ROLE = _n("role", TEXT, "controller | train | rollout | engine | sampler | supervisor")
+_START = _c("start_ns", INT, "begin", unit="ns")
+_END = _c("end_ns", INT, "end", unit="ns")
+_POOL = _n("pool", TEXT, "train | rollout | both")
+_UNIT = _n("unit", TEXT, "smallest GPU set that worked as one, as the recorder named it")
+_STEP = _n("step", INT, "trainer step it belongs to")
+_TRAJECTORY = _c("trajectory_id", TEXT, "trajectory it belongs to")
+_TURN = _n("turn", INT, "turn within the trajectory, as the episode numbered it")
+
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    "runs": (
+        _c("run_id", TEXT, "name of the run"),
+        _c("framework", TEXT, "adapter that ran"),
+        _n("framework_version", TEXT, "its version"),
+        _c("placement", TEXT, "colocated | disaggregated | async"),
+        _c("work_digest", TEXT, "names the work offered"),
+        _c("spec_digest", TEXT, "names the work and the system under test"),
+        _c("spec_json", TEXT, "the whole spec"),
+        _c("meta_json", TEXT, "the whole meta.json as it was read"),
+        _n("commit", TEXT, "commit of bench"),
+        _n("dirty", BOOL, "the working tree differed from the commit"),
+        _n("bench_version", TEXT, "version of bench"),
+        _n("machine", TEXT, "host the harness ran on"),
+        _n("gpu_name", TEXT, "model of the GPUs; several models are joined by ' + '"),
+        _c("gpus", INT, "GPUs of the whole run, each counted once", unit="GPU"),
+        _c("device", TEXT, "cuda | cpu"),
+        _n("started_utc", TEXT, "start, ISO 8601"),
+        _n("ended_utc", TEXT, "end, ISO 8601"),
+        _n("wall_s", FLOAT, "wall time of the run", unit="s"),
+        _n("status", TEXT, "running | finished | failed | interrupted | timeout | stalled"),
+        _n("reason", TEXT, "why it ended so"),
+        _n("exit_code", INT, "exit code of bench run"),
+    ),
+    "processes": (
+        _c("file", TEXT, "events file"),
+        _c("host", TEXT, "host"),
+        _c("pid", INT, "process id"),
+        _ROLE,
+        _n("protocol", INT, "protocol version it spoke; null: its first line was lost"),
+        _n("run_id", TEXT, "run it said it belongs to"),
+        _n("pool", TEXT, "pool its GPUs belong to"),
+        _c("gpu_uuids", TEXTS, "GPUs it used"),
+        _c("versions_json", TEXT, "versions of the packages it runs"),
+        _n("wall_ns", INT, "wall clock at its first line", unit="ns"),
+        _n("mono_ns", INT, "monotonic clock at its first line", unit="ns"),
+        _n("wall_minus_mono_ns", INT, "wall_ns - mono_ns: anchors the host's monotonic clock to wall time", unit="ns"),
+        _n("first_ns", INT, "earliest time of its events", unit="ns"),
+        _n("last_ns", INT, "latest time of its events", unit="ns"),
+        _c("ended", BOOL, "it said Bye"),
+        _n("bye_ns", INT, "monotonic clock at its Bye", unit="ns"),
+        _n("bye_wall_ns", INT, "wall clock at its Bye", unit="ns"),
+        _c("events", INT, "events read from it", unit="event"),
+        _n("events_written", INT, "events it said it wrote before its Bye", unit="event"),
+        _n("events_lost", INT, "events it said it could not write", unit="event"),
+        _n("recorder_ns", INT, "the recorder's own cost up to its Bye", unit="ns"),
+        _c("damaged_lines", INT, "lines of its part of the file that could not be read", unit="line"),
+    ),
+    "spans": (
+        _HOST,
+        _PID,
+        _ROLE,
+        _n("phase", TEXT, "phase of the vocabulary; null for a container"),
+        _c("native_name", TEXT, "the framework's own name"),
+        _POOL,
+        _UNIT,
+        _STEP,
+        _n("trajectory_id", TEXT, "trajectory it belongs to"),
+        _TURN,
+        _c("container", BOOL, "groups other spans and covers no time"),
+        _START,
+        _END,
+        _n("open_id", INT, "id of the Open it closed, within its process"),
+        _c("attributes_json", TEXT, "attributes as recorded"),
+    ),
+    "steps": (
+        _HOST,
+        _PID,
+        _c("step", INT, "trainer step"),
+        _c("policy_version", INT, "version the batch trained into"),
+        _c("trained_at", INT, "version the batch trained on: policy_version - 1"),
+        _START,
+        _END,
+        _c("trajectory_ids", TEXTS, "trajectories it trained on"),
+        _c("dropped_ids", TEXTS, "trajectories it took and did not train on"),
+        _c("trajectories", INT, "trajectories it trained on", unit="trajectory"),
+        _n("loss_tokens", INT, "sum of the trainer's loss mask", unit="token"),
+        _n("processed_tokens", INT, "tokens through the training forward, no padding", unit="token"),
+        _n("reward_mean", FLOAT, "mean reward of the batch"),
+        _n("grad_norm", FLOAT, "norm of the gradient"),
+        _n("recorder_ns", INT, "the recorder's own cost so far in this process", unit="ns"),
+    ),
+    "trajectories": (
+        _HOST,
+        _PID,
+        _c("trajectory_id", TEXT, "the attempt's name"),
+        _n("group_id", TEXT, "trajectories of one prompt"),
+        _n("prompt", INT, "row of the data set"),
+        _n("sample", INT, "repetition within the group"),
+        _n("attempt", INT, "0, then 1 and on for retries"),
+        _c("status", TEXT, "ok | failed | timeout | cancelled | open (started, never closed)"),
+        _START,
+        _n("end_ns", INT, "end; null while open", unit="ns"),
+        _c("turns", INT, "turns; of an open one: turns recorded", unit="turn"),
+        _c("tool_calls", INT, "tool calls; of an open one: those recorded", unit="call"),
+        _c("tool_ns", INT, "time inside tools", unit="ns"),
+        _n("prompt_tokens", INT, "tokens of the first prompt", unit="token"),
+        _n("generated_tokens", INT, "ids the engine returned", unit="token"),
+        _n("observation_tokens", INT, "tokens of the tools' answers", unit="token"),
+        _n("version_scheduled", INT, "policy version when it was scheduled"),
+        _n("version_first", INT, "policy version at its first generated token"),
+        _n("version_last", INT, "policy version at its last generated token"),
+        _n("reward", FLOAT, "reward"),
+        _n("message", TEXT, "why, when the status is not ok"),
+        _n("step_consumed", INT, "first step that trained on it"),
+        _n("step_dropped", INT, "step that took it and did not train on it"),
+        _n("version_trained", INT, "trained_at of the step that consumed it"),
+        _n("consumed_ns", INT, "end of the update that trained on it", unit="ns"),
+        _n("planned_turns", INT, "turns of its plan", unit="turn"),
+        _n("planned_tool_calls", INT, "tool calls of its plan", unit="call"),
+        _n("planned_generated_tokens", INT, "generated tokens of its plan", unit="token"),
+        _n("planned_observation_tokens", INT, "observation tokens of its plan", unit="token"),
+        _n("planned_tool_ns", INT, "tool time of its plan", unit="ns"),
+    ),
+    "turns": (
+        _HOST,
+        _PID,
+        _TRAJECTORY,
+        _TURN,
+        _n("engine", TEXT, "address of the server that answered"),
+        _POOL,
+        _UNIT,
+        _n("submitted_ns", INT, "handed to the framework's client", unit="ns"),
+        _START,
+        _END,
+        _n("prompt_tokens", INT, "tokens sent", unit="token"),
+        _n("generated_tokens", INT, "ids the engine returned", unit="token"),
+        _n("version_start", INT, "policy version when the turn began"),
+        _n("version_end", INT, "policy version when the turn ended"),
+        _n("stop_reason", TEXT, "why generation stopped"),
+    ),
+    "tool_calls": (
+        _HOST,
+        _PID,
+        _TRAJECTORY,
+        _TURN,
+        _n("tool", TEXT, "name of the tool"),
+        _START,
+        _END,
+        _n("planned_ns", INT, "planned latency, as the episode recorded it", unit="ns"),
+        _n("status", TEXT, "ok | timeout | error"),
+        _n("observation_tokens", INT, "tokens of the answer", unit="token"),
+        _n("observation_bytes", INT, "bytes of the answer", unit="byte"),
+    ),
+    "weight_syncs": (
+        _HOST,
+        _PID,
+        _STEP,
+        _c("version", INT, "version that became visible when it ended"),
+        _n("engine", TEXT, "server it brought the weights to"),
+        _POOL,
+        _UNIT,
+        _START,
+        _END,
+        _n("pause_ns", INT, "from the pause to the transfer", unit="ns"),
+        _n("transfer_ns", INT, "transfer", unit="ns"),
+        _n("resume_ns", INT, "from the transfer to the resume", unit="ns"),
+        _n("bytes", INT, "bytes moved", unit="byte"),
+    ),
+    "samples": (
+        _c("host", TEXT, "host"),
+        _n("gpu", TEXT, "GPU's UUID; null: a reading of the host"),
+        _c("mono_ns", INT, "middle of the call that read it", unit="ns"),
+        _n("uncertainty_ns", INT, "half the duration of the call", unit="ns"),
+        _n("util_ratio", FLOAT, "NVML utilisation: share of the time a kernel ran", unit="ratio"),
+        _n("memory_used_bytes", INT, "GPU memory in use", unit="byte"),
+        _n("memory_total_bytes", INT, "GPU memory", unit="byte"),
+        _n("power_instant_watts", FLOAT, "instant power", unit="W"),
+        _n("power_average_watts", FLOAT, "power, averaged by the driver", unit="W"),
+        _n("energy_joules", FLOAT, "energy counter since the driver was loaded", unit="J"),
+        _n("power_limit_watts", FLOAT, "enforced power limit", unit="W"),
+        _n("sm_clock_hz", INT, "SM clock", unit="Hz"),
+        _n("memory_clock_hz", INT, "memory clock", unit="Hz"),
+        _n("temperature_celsius", FLOAT, "temperature", unit="°C"),
+        _n("throttle_reasons", INT, "bit mask of NVML's clock event reasons"),
+        _n("pcie_tx_bytes_per_s", FLOAT, "PCIe, sent", unit="byte/s"),
+        _n("pcie_rx_bytes_per_s", FLOAT, "PCIe, received", unit="byte/s"),
+        _n("nvlink_tx_bytes", INT, "NVLink counter, sent", unit="byte"),
+        _n("nvlink_rx_bytes", INT, "NVLink counter, received", unit="byte"),
+        _n("cpu_ratio", FLOAT, "share of all cores in use", unit="ratio"),
+        _n("host_memory_used_bytes", INT, "host memory in use", unit="byte"),
+        _n("net_rx_bytes", INT, "network counter, received", unit="byte"),
+        _n("net_tx_bytes", INT, "network counter, sent", unit="byte"),
+    ),
+    "gates": (
+        _HOST,
+        _PID,
+        _c("mono_ns", INT, "when", unit="ns"),
+        _c("open", BOOL, "admission of new trajectories opened (else: closed)"),
+        _c("why", TEXT, "the framework's reason"),
+        _n("in_flight", INT, "trajectories in flight", unit="trajectory"),
+        _n("cap", INT, "most trajectories allowed in flight", unit="trajectory"),
+    ),
+    "probes": (
+        _HOST,
+        _PID,
+        _c("name", TEXT, "what was probed"),
+        _c("mono_ns", INT, "when", unit="ns"),
+        _STEP,
+        _n("value", FLOAT, "a number"),
+        _n("values", FLOATS, "a short vector"),
+        _c("unit", TEXT, "unit of value and values"),
+        _c("labels_json", TEXT, "labels as recorded"),
+    ),
+    "metrics": (
+        _c("metric", TEXT, "name of the computed figure"),
+        _c("unit", TEXT, "its unit"),
+        _n("value", FLOAT, "its value; null: unknown, and note says why"),
+        _n("ci_low", FLOAT, "lower end of the interval"),
+        _n("ci_high", FLOAT, "upper end of the interval"),
+        _n("n", INT, "what it was computed from: how many"),
+        _n("verdict", TEXT, "ok | warn | bad, where the figure has one"),
+        _n("note", TEXT, "what a reader must know"),
+    ),
+    "failures": (
+        _n("host", TEXT, "host that recorded it; null: found while collecting"),
+        _n("pid", INT, "process that recorded it"),
+        _n("mono_ns", INT, "when", unit="ns"),
+        _c("boundary", TEXT, "spec | env | worker | tool | engine | recorder | telemetry | supervisor | recording"),
+        _c("type", TEXT, "class of the error, or kind of the defect"),
+        _c("message", TEXT, "what was wrong"),
+    ),
+    "opens": (
+        _HOST,
+        _PID,
+        _ROLE,
+        _c("id", INT, "id within its process"),
+        _START,
+        _n("phase", TEXT, "phase; null for a container or a trajectory"),
+        _c("native_name", TEXT, "the framework's own name"),
+        _POOL,
+        _UNIT,
+        _STEP,
+        _n("trajectory_id", TEXT, "trajectory it belongs to"),
+        _TURN,
+    ),
+}
+
+TABLES: Mapping[str, pa.Schema] = {name: pa.schema([c.field for c in columns]) for name, columns in COLUMNS.items()}
+SAMPLES = TABLES["samples"]
+
+
+def conform(name: str, table: pa.Table, *, where: str = "") -> pa.Table:
+    """`table` with exactly the columns, types and field metadata of table `name`; extra file metadata is dropped.
+
+    Raises:
+        SpecError: a column is missing, unknown, of another type, or has nulls where none are allowed.
+    """
+    schema = TABLES[name]
+    place = where or f"table {name}"
+    missing = [column for column in schema.names if column not in table.column_names]
+    unknown = [column for column in table.column_names if column not in schema.names]
+    if missing or unknown:
+        raise SpecError(f"{place}: columns missing {missing}, unknown {unknown}; run `bench collect` on its run again")
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        if column.type != field.type:
+            raise SpecError(f"{place}: column {field.name} has type {column.type}, it should have {field.type}")
+        if not field.nullable and column.null_count:
+            raise SpecError(f"{place}: column {field.name} has {column.null_count} nulls, none are allowed")
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def empty(name: str) -> pa.Table:
+    """Table `name` without rows."""
+    return TABLES[name].empty_table()
+
+
+def with_metadata(name: str, table: pa.Table, run_id: str) -> pa.Table:
+    """`table` conformed, with the file metadata that `results.store.read_table` asks for."""
+    metadata = {TABLE_KEY: name.encode(), VERSION_KEY: str(SCHEMA_VERSION).encode(), RUN_KEY: run_id.encode()}
+    return conform(name, table).replace_schema_metadata(metadata)
