@@ -181,15 +181,16 @@ def decode(line: str) -> Event:
         ValueError: not JSON, an unknown kind, or fields that do not fit it.
     """
     raw: Any = json.loads(line)
-    if not isinstance(raw, dict) or raw.get("k") not in EVENT_TYPES:
+    kind = raw.pop("k", None) if isinstance(raw, dict) else None
+    if not isinstance(kind, str) or kind not in EVENT_TYPES:
         raise ValueError(f"not an event line: {line[:80]!r}")
-    cls = EVENT_TYPES[raw.pop("k")]
-    for name in _TUPLES:
-        if name in raw:
-            raw[name] = tuple(raw[name])
+    cls = EVENT_TYPES[kind]
     if cls in (Open, Span):
         raw.setdefault("phase", None)
     try:
+        for name in _TUPLES:
+            if name in raw:
+                raw[name] = tuple(raw[name])
         return cls(**raw)
     except TypeError as error:
         raise ValueError(f"bad {cls.kind} event: {error}") from None
