@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from reports import style
 
 _MOST_ROWS = 64  # more units than this are not drawn: their table carries them
-_NAME = 26  # characters of a row's name
+_NAME = 152.0  # points of a row's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> Figur
     _stack(axes, drawn, whole=longest, form="{:.0f} s" if longest >= 20 else "{:.1f} s")
     for place, row in enumerate(drawn):
         text = f"{row.total_s:.0f} s" if longest >= 20 else f"{row.total_s:.1f} s"
-        note = f"  {style.shorten(row.note, 24)}" if row.note else ""
+        note = style.fit(row.note, 9, 74)
         axes.annotate(
             text,
             (row.total_s, place),
@@ -68,7 +68,7 @@ def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> Figur
             fontweight="bold",
         )
         axes.annotate(
-            note.strip(),
+            note,
             (row.total_s, place),
             xytext=(6, -13),
             textcoords="offset points",
@@ -138,6 +138,6 @@ def _stack(axes: Axes, rows: Sequence[Row], *, whole: float, form: str) -> None:
             left += part
     axes.set_ylim(len(rows) - 0.45, -0.55)
     size = 10.5 if len(rows) <= 16 else 6.5
-    axes.set_yticks(range(len(rows)), [style.shorten(row.name, _NAME) for row in rows], fontsize=size)
+    axes.set_yticks(range(len(rows)), [style.fit(row.name, size, _NAME) for row in rows], fontsize=size)
     axes.tick_params(axis="y", length=0)
     style.bare(axes)

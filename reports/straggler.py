@@ -1,7 +1,7 @@
 """The straggler chart: one bar per trajectory of one batch, sorted by completion, coloured by tool calls."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -85,7 +85,7 @@ def choose_batch(
     if len(ranked) == 1:
         return chosen
     choice = f"step {chosen.step}, the one with the median gap of {len(ranked)} steps"
-    return _with_choice(chosen, choice)
+    return replace(chosen, choice=choice)
 
 
 def draw(batch: Batch, foot: str) -> Figure:
@@ -176,18 +176,6 @@ def _phase(step: int, spans: pd.DataFrame, first_start: int, last_end: int) -> t
     if native.empty:
         return first_start, last_end
     return min(int(native["start_ns"].min()), first_start), max(int(native["end_ns"].max()), last_end)
-
-
-def _with_choice(batch: Batch, choice: str) -> Batch:
-    return Batch(
-        step=batch.step,
-        bars=batch.bars,
-        relative=batch.relative,
-        phase_s=batch.phase_s,
-        median_s=batch.median_s,
-        last_s=batch.last_s,
-        choice=choice,
-    )
 
 
 def _words(batch: Batch) -> tuple[str, str]:

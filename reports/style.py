@@ -6,6 +6,7 @@ colour-vision deficiencies. Idle time is grey and hatched, so that it also reads
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 INK = "#222222"
 SOFT = "#6B6B6B"
@@ -147,9 +150,10 @@ def head(made: Figure, title: str, subtitle: str, foot: str) -> tuple[float, flo
         Bottom and top of the room left for axes, as fractions of the figure's height.
     """
     height = float(made.get_size_inches()[1])
-    titles = _wrap(title, 84)
-    subs = _wrap(subtitle, 128)
-    feet = _wrap(foot, 150)
+    points = 72 * 0.955 * float(made.get_size_inches()[0])
+    titles = _wrap(title, 15, points, "bold")
+    subs = _wrap(subtitle, 10.5, points)
+    feet = _wrap(foot, 8.5, points)
     at = height - 0.18
     for line in titles:
         made.text(0.02, at / height, line, fontsize=15, fontweight="bold", va="top", ha="left")
@@ -177,13 +181,34 @@ def save(made: Figure, stem: Path) -> list[Path]:
     return [png, svg]
 
 
-def _wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters; a single longer word is shortened."""
+@lru_cache(maxsize=4096)
+def breadth(text: str, size: float, weight: str = "normal") -> float:
+    """Width of a text in points, as it will be drawn."""
+    if not text.strip():
+        return 0.3 * size * len(text)
+    prop = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    path = TextPath((0, 0), text, prop=prop, usetex=False)
+    return float(path.get_extents().x1)
+
+
+def fit(text: str, size: float, points: float) -> str:
+    """The text, shortened in its middle until it is at most that many points wide."""
+    limit = len(text)
+    while limit > 1 and breadth(shorten(text, limit), size) > points:
+        limit = min(limit - 1, int(limit * max(points / breadth(shorten(text, limit), size), 0.5)) + 1)
+    return shorten(text, limit)
+
+
+def _wrap(text: str, size: float, points: float, weight: str = "normal", most: int = 4) -> list[str]:
+    """Lines at most that many points wide, and at most `most` of them; what does not fit is marked as cut."""
     lines: list[str] = []
     for word in text.split():
-        word = shorten(word, width)
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += " " + word
+        short = fit(word, size * (1.08 if weight == "bold" else 1.0), points * 0.9)
+        if lines and breadth(f"{lines[-1]} {short}", size, weight) <= points:
+            lines[-1] += " " + short
+        elif len(lines) == most:
+            lines[-1] = lines[-1][:-1] + "…"
+            break
         else:
-            lines.append(word)
+            lines.append(short)
     return lines

@@ -203,7 +203,7 @@ def _changes(rows: pd.DataFrame, left: int, right: int) -> Changes:
     if rows.empty:
         return np.array([], dtype=np.int64), np.array([], dtype=np.int64)
     start = np.clip(rows["start_ns"].to_numpy(dtype=np.int64), left, right)
-    end = np.clip(rows["end_ns"].to_numpy(dtype=np.int64), left, right)
+    end = np.clip(rows["end_ns"].fillna(right).to_numpy(dtype=np.int64), left, right)  # open ones reach the edge
     return np.concatenate([start, end]), np.concatenate([np.ones_like(start), -np.ones_like(end)])
 
 

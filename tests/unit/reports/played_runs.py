@@ -398,7 +398,7 @@ def write_run(folder: Path, spec: RunSpec, events: list[Event] | None = None, **
             "status": "",
         },
         "versions": {"skyrl": "0.4.0", "vllm": "0.30.0", "torch": "2.12.0"},
-        "notes": [],
+        "note": ["trainer.placement.colocate_all=true", "a plain note"],
     }
     content.update(meta)
     (folder / "meta.json").write_text(json.dumps(content, indent=2), encoding="utf-8")

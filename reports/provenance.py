@@ -1,0 +1,260 @@
+"""What a run was: its title, its machine, its versions and its settings, for every table and picture."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adapters.base import load_adapter
+from harness.protocol.errors import SpecError
+from harness.protocol.spec import WORK_FIELDS, Device, Load, RunSpec
+from reports.markdown import Footnotes, code, escape, number, table
+from results.store import RunTables
+
+SIMULATED = "simulated"
+_SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
+
+
+def kind_of(spec: RunSpec) -> str | None:
+    """What a title must say so that nobody mistakes the run for a measurement of GPUs; None for a run on GPUs."""
+    if spec.framework == SIMULATED:
+        return "simulated"
+    if spec.device is Device.CPU:
+        return "functional check on CPU"
+    return None
+
+
+def title(spec: RunSpec) -> str:
+    """E.g. `skyrl, async: functional check on CPU`."""
+    kind = kind_of(spec)
+    return f"{spec.framework}, {spec.placement.value}" + (f": {kind}" if kind else "")
+
+
+def caveat(spec: RunSpec) -> str | None:
+    """The sentence under such a title."""
+    if spec.framework == SIMULATED:
+        return (
+            "Simulated: plans were played through the real recording, without a model. Its times measure no framework."
+        )
+    if spec.device is Device.CPU:
+        return (
+            "Functional check on CPU: the frameworks run different engines here and share the cores. "
+            "The figures show that the measuring works; ratios between frameworks carry no verdict."
+        )
+    return None
+
+
+def device_of(run: RunTables) -> str:
+    """The devices in words: `8 x NVIDIA H100 80GB HBM3`, or `CPU, 2 cores`."""
+    if run.spec.device is Device.CPU:
+        cores = _at(run.meta, "machine", "cores")
+        return "CPU" if cores is None else f"CPU, {cores} cores"
+    names = [str(gpu.get("name") or "GPU of unknown model") for gpu in gpus(run)]
+    if not names:
+        return "GPUs of unknown model"
+    return " + ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def gpus(run: RunTables) -> Sequence[Mapping[str, Any]]:
+    """The GPUs that meta.json lists; none on CPU."""
+    listed = run.meta.get("gpus")
+    return [gpu for gpu in listed if isinstance(gpu, Mapping)] if isinstance(listed, list) else []
+
+
+def commit_of(run: RunTables) -> str | None:
+    """Commit of bench, shortened; marked where the working tree differed from it."""
+    commit = run.meta.get("commit")
+    if not isinstance(commit, str) or not commit:
+        return None
+    return commit[:10] + (" (with local changes)" if run.meta.get("dirty") else "")
+
+
+def foot(run: RunTables, n: str) -> str:
+    """The line under a picture: where its data come from."""
+    spec, version = run.spec, run.meta.get("framework_version")
+    parts = [
+        kind_of(spec),
+        f"{spec.framework} {version}" if version else spec.framework,
+        spec.placement.value,
+        spec.model + (" (random weights)" if random_weights(spec) else ""),
+        device_of(run) + (f", {spec.gpus}" if spec.device is Device.CUDA else ""),
+        n,
+        f"bench {commit_of(run) or 'of unknown commit'}",
+        run.run_id,
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def random_weights(spec: RunSpec) -> bool:
+    """Whether the model was made here with random weights."""
+    return spec.model == "tiny" or spec.model.startswith("random:")
+
+
+def verified_on(spec: RunSpec) -> str | None:
+    """What the adapter says of where this cell was run; None when the adapter is not installed or says nothing."""
+    try:
+        adapter = load_adapter(spec.framework)
+    except (SpecError, ImportError):
+        return None
+    return adapter.verified_on.get((spec.placement.value, spec.device.value))
+
+
+def provenance(run: RunTables, notes: Footnotes) -> list[str]:
+    """The table of what ran where."""
+    spec, meta = run.spec, run.meta
+    unread = "not in the run's meta.json"
+
+    def known(value: object) -> str:
+        return notes.unknown(unread) if value is None or value == "" else escape(value)
+
+    machine = [_at(meta, "machine", key) for key in ("host", "cpu")]
+    cores, memory = _at(meta, "machine", "cores"), _at(meta, "machine", "memory_bytes")
+    facts = [*machine, cores and f"{cores} cores", memory and f"{number(float(memory) / 2**30)} GiB memory"]
+    environment = [_at(meta, "environment", key) for key in ("name", "status")]
+    python = _at(meta, "environment", "python")
+    pins = _at(meta, "environment", "pins_digest")
+    rows = [
+        ["run", code(run.run_id)],
+        ["machine", known(", ".join(str(fact) for fact in facts if fact))],
+        ["device", escape(device_of(run))],
+        ["framework", known(meta.get("framework_version") and f"{spec.framework} {meta['framework_version']}")],
+        ["cell verified on", known_or(verified_on(spec), notes, "the adapter says nothing about this cell")],
+        ["bench", known(_version(meta.get("bench_version"), commit_of(run)))],
+        ["environment", known(_joined(*environment, python and f"Python {python}", pins and f"pins {pins}"))],
+        ["versions", known(_joined(*(f"{name} {value}" for name, value in sorted(_versions(run).items()))))],
+        ["model", escape(spec.model) + (" (random weights)" if random_weights(spec) else "")],
+        ["work", _work(spec)],
+        ["placement", escape(_placement(spec))],
+        ["work digest", code(spec.work_digest)],
+        ["spec digest", code(spec.spec_digest)],
+        ["started", known(meta.get("started_utc"))],
+        ["wall time", known(_wall(meta.get("wall_s")))],
+    ]
+    return table(["", "what"], rows, "ll")
+
+
+def known_or(value: str | None, notes: Footnotes, reason: str) -> str:
+    """The value, or the mark of an unknown with its reason."""
+    return notes.unknown(reason) if value is None else escape(value)
+
+
+def settings(run: RunTables) -> list[str]:
+    """The overrides asked for, and the settings the framework was started with."""
+    spec = run.spec
+    asked = [f"{key}={value}" for key, value in sorted(spec.overrides.items())]
+    lines = ["### Overrides and framework settings", ""]
+    lines += ["Overrides (`-o`, given to the framework verbatim and last):", ""] if asked else ["No overrides (`-o`)."]
+    lines += [f"- {code(text)}" for text in asked]
+    if spec.as_shipped:
+        lines += ["", "`--as-shipped`: the framework's own loss and correction were kept: not the standard training."]
+    if spec.faults:
+        lines += ["", f"Planted faults: {', '.join(code(fault) for fault in spec.faults)}."]
+    said = [str(note) for note in _notes(run)]
+    given = [note for note in said if _SETTING.match(note)]
+    if given:
+        lines += ["", "<details><summary>", f"{len(given)} settings the framework was started with", "</summary>", ""]
+        lines += [f"- {code(note)}" for note in given]
+        lines += ["", "</details>"]
+    else:
+        lines += ["", "No framework settings were recorded."]
+    other = [note for note in said if not _SETTING.match(note)]
+    if other:
+        lines += ["", "Notes of the run:", "", *(f"- {escape(note)}" for note in other)]
+    return lines
+
+
+def differences(runs: Sequence[RunTables]) -> list[tuple[str, list[str]]]:
+    """Machine and version facts in which runs differ: what, and its value in each run."""
+
+    def facts(run: RunTables) -> dict[str, str]:
+        seen = {
+            "host": _at(run.meta, "machine", "host"),
+            "CPU": _at(run.meta, "machine", "cpu"),
+            "cores": _at(run.meta, "machine", "cores"),
+            "memory": _at(run.meta, "machine", "memory_bytes"),
+            "kernel": _at(run.meta, "machine", "kernel"),
+            "device": device_of(run),
+            "framework": f"{run.spec.framework} {run.meta.get('framework_version') or 'of unknown version'}",
+            "bench": _version(run.meta.get("bench_version"), commit_of(run)),
+            "environment": _at(run.meta, "environment", "name"),
+            "pins": _at(run.meta, "environment", "pins_digest"),
+            "GPUs": str(run.spec.total_gpus),
+            "offload": run.spec.offload.value,
+            "micro_batch_tokens": run.spec.micro_batch_tokens,
+            "as_shipped": run.spec.as_shipped,
+        }
+        seen.update({f"version of {name}": value for name, value in _versions(run).items()})
+        seen.update({f"override {key}": value for key, value in run.spec.overrides.items()})
+        return {name: "–" if value is None else str(value) for name, value in seen.items()}
+
+    per_run = [facts(run) for run in runs]
+    names = list(dict.fromkeys(name for seen in per_run for name in seen))
+    rows = [(name, [seen.get(name, "–") for seen in per_run]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def work_differences(one: RunSpec, two: RunSpec) -> list[str]:
+    """The fields of the work in which two specs differ, with both values."""
+    return [
+        f"{name} ({getattr(one, name)} and {getattr(two, name)})"
+        for name in WORK_FIELDS
+        if getattr(one, name) != getattr(two, name)
+    ]
+
+
+def default_name(run_dir: Path) -> str:
+    """A run folder's name."""
+    return run_dir.resolve().name
+
+
+def _work(spec: RunSpec) -> str:
+    parts = [
+        spec.workload,
+        f"preset {spec.preset}",
+        f"load {spec.load.value}" + (" (plan imposed)" if spec.load is Load.FIXED else ""),
+        f"tools {spec.tools}",
+        f"{spec.batch_size} prompts x {spec.group_size} = {spec.trajectories_per_step} trajectories a step",
+        f"context {spec.context_tokens:,} tokens",
+        f"seed {spec.seed}",
+    ]
+    if spec.latency_scale != 1.0:
+        parts.append(f"latency scale {spec.latency_scale:g}")
+    return escape(", ".join(parts))
+
+
+def _placement(spec: RunSpec) -> str:
+    unit = "GPUs" if spec.device is Device.CUDA else "processes in place of GPUs"
+    split = str(spec.gpus.train) if spec.placement.value == "colocated" else f"{spec.gpus} (train + rollout)"
+    return f"{spec.placement.value}, {split} {unit}, max_staleness {spec.max_staleness}, offload {spec.offload.value}"
+
+
+def _wall(value: object) -> str | None:
+    return f"{number(float(value))} s" if isinstance(value, int | float) else None
+
+
+def _version(version: object, commit: str | None) -> str | None:
+    return _joined(version, commit and f"commit {commit}") or None
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _versions(run: RunTables) -> Mapping[str, str]:
+    versions = run.meta.get("versions")
+    return {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {}
+
+
+def _notes(run: RunTables) -> Sequence[object]:
+    notes = run.meta.get("note")
+    if isinstance(notes, str):
+        return [notes]
+    return notes if isinstance(notes, list) else []
+
+
+def _at(meta: Mapping[str, Any], *keys: str) -> Any:
+    """A nested entry, or None: meta.json of a killed run may lack anything."""
+    value: Any = meta
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from reports import bars, style
+
+
+def _row(name: str, **parts: float) -> bars.Row:
+    return bars.Row(name=name, parts=parts)
+
+
+def test_shares_of_a_unit_end_at_the_right_edge() -> None:
+    rows = [_row("train", train=30.0, wait_rollout=60.0, other=10.0), _row("engine 0", generating=1.0, tool_wait=3.0)]
+    with style.styled():
+        made = bars.draw_account(rows, granularity="engine", window_s=100, foot="foot")
+        assert made is not None
+        boxes = made.axes[0].patches
+    ends = [box.get_x() + box.get_width() for box in boxes]  # type: ignore[attr-defined]
+    assert ends[2] == pytest.approx(100.0)
+    assert ends[4] == pytest.approx(100.0)
+    assert [box.get_width() for box in boxes][:3] == pytest.approx([30.0, 60.0, 10.0])  # type: ignore[attr-defined]
+
+
+def test_nothing_to_draw_is_no_picture() -> None:
+    assert bars.draw_account([], granularity="pool", window_s=0, foot="") is None
+    assert bars.draw_account([_row("a", train=0.0)], granularity="pool", window_s=0, foot="") is None
+    assert bars.draw_steps([_row("a")], title="t", how="h", foot="f") is None
+
+
+def test_hundreds_of_units_are_left_to_the_table() -> None:
+    many = [_row(f"e{n}", generating=1.0) for n in range(65)]
+    assert bars.draw_account(many, granularity="engine", window_s=1, foot="") is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 64])
+def test_long_names_stay_inside_the_picture(tmp_path: Path, count: int) -> None:
+    rows = [
+        bars.Row(name=f"W{n} " + "W" * 200, parts={"train": 20.0 + n, "zzz_unheard_of": 1.0}, note="n = " + "9" * 99)
+        for n in range(count)
+    ]
+    with style.styled():
+        made = bars.draw_steps(rows, title="T" * 300, how="how " * 80, foot="f " * 300)
+        assert made is not None
+        style.save(made, tmp_path / "steps")
+        renderer = made.canvas.get_renderer()  # type: ignore[attr-defined]
+        texts = [*made.texts, *made.axes[0].texts, *made.axes[0].get_yticklabels()]
+        for text in texts:
+            seen = text.get_window_extent(renderer)
+            assert seen.x0 >= -1, text.get_text()
+            assert seen.x1 <= made.bbox.x1 + 1, text.get_text()
