@@ -1,0 +1,289 @@
+"""Plan adherence: whether every trajectory did what its plan asked, from what was recorded and the plan drawn again.
+
+MEASURING.md, "Plan adherence": content must be 100 % over all started trajectories; timing is told apart from it.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from results.joins import OPEN
+from results.plans import Plans, planned_ns
+from results.stats import quantile
+from results.store import RunTables
+from workloads.deep_research.plan import TrajectoryPlan
+
+SHOWN = 20  # deviations told in words
+DISTORTED_NS = 50_000_000  # an overshoot that never distorts
+DISTORTED_SHARE = 0.05  # of the planned latency: nor does this
+
+_TURN_COLUMNS = ("turn", "prompt_tokens", "generated_tokens")
+_CALL_COLUMNS = ("turn", "tool", "status", "planned_ns", "observation_tokens", "start_ns", "end_ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adherence:
+    """What was done against what was planned. Times in ns; None where there is nothing to tell it from."""
+
+    why_none: str | None
+    """Why nothing was compared (nothing is planned, no trajectory started), else None."""
+    started: int
+    """Trajectories that began, retries among them."""
+    unfinished: int
+    """Of those, compared only up to their last turn: still open or cancelled, or failed after the last step ended."""
+    adhering: int
+    """Of those that began, trajectories whose content is as planned."""
+    turns: int
+    """Replies compared."""
+    tool_calls: int
+    """Tool calls compared."""
+    generated_tokens: int
+    """Ids the engine returned in them."""
+    deviation_count: int
+    """Deviations in all."""
+    deviations: tuple[str, ...]
+    """The first 20 of them, in words."""
+    consumed: int
+    """Trajectories that a step trained on."""
+    consumed_digest: str | None
+    """Names the plans of the consumed trajectories, in any order (async selects)."""
+    consumed_generated_tokens: int | None
+    """Ids the engine returned for the consumed trajectories of the steps whose loss mask is known."""
+    loss_tokens: int | None
+    """Sum of the trainer's loss mask over the same steps."""
+    calls_timed: int
+    """Tool calls with status ok, whose latency was compared."""
+    overshoot_p50_ns: int | None
+    """Median of recorded - planned latency."""
+    overshoot_p99_ns: int | None
+    """99th percentile of recorded - planned latency (order statistic)."""
+    undercut: int
+    """Calls that took less than planned: must be 0."""
+    timing_distorted: bool | None
+    """More than 1 % of the calls passed their plan by more than max(50 ms, 5 % of the planned latency)."""
+
+    @property
+    def content_ratio(self) -> float | None:
+        """Share of the started trajectories whose content is as planned: must be 1.0."""
+        return None if self.why_none is not None else self.adhering / self.started
+
+    @property
+    def loss_tokens_match(self) -> bool | None:
+        """Whether the trainer's loss mask counts the tokens that the engine returned; None: not recorded."""
+        if self.loss_tokens is None or self.consumed_generated_tokens is None:
+            return None
+        return self.loss_tokens == self.consumed_generated_tokens
+
+
+class _Groups:
+    """The rows of a table by trajectory, each group in the order of its turns."""
+
+    def __init__(self, table: pa.Table, columns: Sequence[str]) -> None:
+        keys = [("trajectory_id", "ascending"), ("turn", "ascending"), ("start_ns", "ascending")]
+        self._table = table.sort_by(keys).select([*columns]).combine_chunks()
+        names = table["trajectory_id"].value_counts().to_pylist()
+        self._where: dict[str, tuple[int, int]] = {}
+        begin = 0
+        for name, count in sorted((entry["values"], entry["counts"]) for entry in names):
+            self._where[name] = (begin, count)
+            begin += count
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        """Its rows; empty when it has none."""
+        begin, count = self._where.get(name, (0, 0))
+        rows: list[dict[str, Any]] = self._table.slice(begin, count).to_pylist()
+        return rows
+
+
+def check_adherence(run: RunTables) -> Adherence:
+    """Compares every started trajectory of a run with its plan."""
+    plans = Plans(run.spec)
+    trajectories = run.tables["trajectories"]
+    turns, calls = _Groups(run.tables["turns"], _TURN_COLUMNS), _Groups(run.tables["tool_calls"], _CALL_COLUMNS)
+    last_end_ns: int | None = pc.max(run.tables["steps"]["end_ns"]).as_py()
+    why_none = plans.why_none or (None if trajectories.num_rows else "no trajectory started")
+    tally = _Tally()
+    columns = (
+        "trajectory_id prompt sample status end_ns turns tool_calls prompt_tokens generated_tokens observation_tokens"
+    )
+    rows = trajectories.select(columns.split()).to_batches(max_chunksize=4096) if why_none is None else []
+    for batch in rows:
+        for row in batch.to_pylist():
+            tally.compare(row, plans, turns.of(row["trajectory_id"]), calls.of(row["trajectory_id"]), last_end_ns)
+    consumed_tokens, loss_tokens = _loss_tokens(run)
+    over = tally.overshoots_ns
+    p50, p99 = quantile(over, 0.5), quantile(over, 0.99)
+    beyond = quantile(tally.excesses_ns, 0.99)
+    return Adherence(
+        why_none=why_none,
+        started=trajectories.num_rows,
+        unfinished=tally.unfinished,
+        adhering=tally.adhering,
+        turns=tally.turns,
+        tool_calls=tally.tool_calls,
+        generated_tokens=tally.generated_tokens,
+        deviation_count=tally.deviation_count,
+        deviations=tuple(tally.deviations),
+        consumed=trajectories["step_consumed"].length() - trajectories["step_consumed"].null_count,
+        consumed_digest=consumed_digest(run),
+        consumed_generated_tokens=consumed_tokens,
+        loss_tokens=loss_tokens,
+        calls_timed=len(over),
+        overshoot_p50_ns=None if p50 is None else int(p50),
+        overshoot_p99_ns=None if p99 is None else int(p99),
+        undercut=sum(one < 0 for one in over),
+        timing_distorted=None if beyond is None else beyond > 0,
+    )
+
+
+def consumed_digest(run: RunTables, steps: Collection[int] | None = None) -> str | None:
+    """Names the plans of the trajectories that `steps` (None: all) trained on, whatever their order.
+
+    None: nothing was consumed, or one of them has no plan.
+    """
+    plans = Plans(run.spec)
+    columns = run.tables["trajectories"].select(["prompt", "sample", "step_consumed"]).to_pydict()
+    digests = []
+    for prompt, sample, step in zip(*columns.values(), strict=True):
+        if step is None or (steps is not None and step not in steps):
+            continue
+        plan = plans.get(prompt, sample)
+        if plan is None:
+            return None
+        digests.append(plan.digest)
+    return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:12] if digests else None
+
+
+def _loss_tokens(run: RunTables) -> tuple[int | None, int | None]:
+    """(tokens the engine returned, loss-mask sum) over the steps with a known loss mask."""
+    columns = run.tables["trajectories"].select(["step_consumed", "generated_tokens"]).to_pydict()
+    by_step: dict[int, list[int | None]] = {}
+    for step, tokens in zip(columns["step_consumed"], columns["generated_tokens"], strict=True):
+        if step is not None:
+            by_step.setdefault(step, []).append(tokens)
+    loss = 0
+    engine: int | None = 0
+    steps = run.tables["steps"].select(["step", "trajectories", "loss_tokens"]).to_pylist()
+    known = [row for row in steps if row["loss_tokens"] is not None]
+    for row in known:
+        loss += row["loss_tokens"]
+        tokens_of_step = by_step.get(row["step"], [])
+        if engine is None or len(tokens_of_step) != row["trajectories"] or None in tokens_of_step:
+            engine = None  # a trajectory of the step is not on record: its tokens are not known
+        else:
+            engine += sum(tokens for tokens in tokens_of_step if tokens is not None)
+    return (engine, loss) if known else (None, None)
+
+
+class _Tally:
+    """What the comparison found, so far."""
+
+    def __init__(self) -> None:
+        self.unfinished = self.adhering = self.turns = self.tool_calls = self.generated_tokens = 0
+        self.deviation_count = 0
+        self.deviations: list[str] = []
+        self.overshoots_ns: list[int] = []
+        self.excesses_ns: list[float] = []  # beyond what is allowed to each call
+
+    def compare(
+        self,
+        row: dict[str, Any],
+        plans: Plans,
+        turns: list[dict[str, Any]],
+        calls: list[dict[str, Any]],
+        last_end_ns: int | None,
+    ) -> None:
+        """One trajectory against its plan."""
+        whole = not _unfinished(row, last_end_ns)
+        self.unfinished += not whole
+        replies = [turn for turn in turns if turn["generated_tokens"] is not None]
+        self.turns += len(replies)
+        self.tool_calls += len(calls)
+        self.generated_tokens += sum(turn["generated_tokens"] for turn in replies)
+        plan = plans.get(row["prompt"], row["sample"])
+        if plan is None:
+            found = ["it is not known which plan it follows"]
+        else:
+            found = list(_content(row, plan, replies, calls, whole=whole))
+            self._time(plan, calls)
+        self.adhering += not found
+        self.deviation_count += len(found)
+        for what in found[: SHOWN - len(self.deviations)]:
+            self.deviations.append(f"{row['trajectory_id']}: {what}")
+
+    def _time(self, plan: TrajectoryPlan, calls: list[dict[str, Any]]) -> None:
+        for call in calls:
+            turn = call["turn"]
+            if call["status"] != "ok" or turn is None or not 0 <= turn < plan.tool_calls:
+                continue
+            planned = planned_ns(plan.turns[turn].latency_s)
+            over = call["end_ns"] - call["start_ns"] - planned
+            self.overshoots_ns.append(over)
+            self.excesses_ns.append(over - max(DISTORTED_NS, DISTORTED_SHARE * planned))
+
+
+def _unfinished(row: dict[str, Any], last_end_ns: int | None) -> bool:
+    """Whether it ended from outside: what it did not get to is no deviation."""
+    if row["status"] in (OPEN, "cancelled"):
+        return True
+    return row["status"] != "ok" and last_end_ns is not None and row["end_ns"] > last_end_ns
+
+
+def _content(
+    row: dict[str, Any],
+    plan: TrajectoryPlan,
+    replies: list[dict[str, Any]],
+    calls: list[dict[str, Any]],
+    *,
+    whole: bool,
+) -> Iterator[str]:
+    planned = len(plan.turns)
+    if whole and row["status"] != "ok":
+        yield f"ended as {row['status']} after {len(replies)} of {planned} turns"
+    elif (whole and len(replies) != planned) or len(replies) > planned:
+        yield f"{len(replies)} turns, planned {planned}"
+    most = min(len(replies), plan.tool_calls)
+    least = most if whole or len(replies) > plan.tool_calls else max(len(replies) - 1, 0)
+    if not least <= len(calls) <= most:
+        yield f"{len(calls)} tool calls after {len(replies)} turns, planned {most}"
+    if row["prompt_tokens"] != plan.prompt_tokens and (whole or replies):
+        yield f"prompt of {row['prompt_tokens']} tokens, planned {plan.prompt_tokens}"
+    context = plan.prompt_tokens
+    for number, (reply, turn) in enumerate(zip(replies, plan.turns, strict=False)):
+        if reply["turn"] != number:
+            yield f"turn {reply['turn']} was recorded where turn {number} was due"
+        if reply["generated_tokens"] != turn.generated_tokens:
+            yield f"turn {number}: {reply['generated_tokens']} generated tokens, planned {turn.generated_tokens}"
+        if reply["prompt_tokens"] != context:
+            yield f"turn {number}: {reply['prompt_tokens']} tokens were sent, planned {context}"
+        context += turn.generated_tokens + turn.observation_tokens
+    for number, (call, turn) in enumerate(zip(calls, plan.turns, strict=False)):
+        cut = not whole and number == len(calls) - 1 and call["observation_tokens"] is None
+        if call["turn"] != number:
+            yield f"a tool call of turn {call['turn']} was recorded where that of turn {number} was due"
+        if call["tool"] != turn.tool:
+            yield f"turn {number}: called {call['tool']}, planned {turn.tool}"
+        if call["planned_ns"] != planned_ns(turn.latency_s):
+            yield f"turn {number}: offered {call['planned_ns']} ns of tool time, planned {planned_ns(turn.latency_s)}"
+        if call["observation_tokens"] != turn.observation_tokens and not cut:
+            yield (f"turn {number}: {call['observation_tokens']} observation tokens, planned {turn.observation_tokens}")
+    yield from _totals(row, replies, calls)
+
+
+def _totals(row: dict[str, Any], replies: list[dict[str, Any]], calls: list[dict[str, Any]]) -> Iterator[str]:
+    """The trajectory's own sums against its turns and calls: both were recorded, apart from each other."""
+    if row["status"] == OPEN:
+        return
+    sums = {
+        "turns": len(replies),
+        "tool_calls": len(calls),
+        "generated_tokens": sum(reply["generated_tokens"] for reply in replies),
+        "observation_tokens": sum(call["observation_tokens"] or 0 for call in calls),
+    }
+    for name, total in sums.items():
+        if row[name] != total:
+            yield f"its {name} is {row[name]}, its parts have {total}"

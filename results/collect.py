@@ -1,0 +1,105 @@
+"""From the events, samples and meta.json of a run folder to its tables, however the run ended."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from harness.protocol.spec import RunSpec
+from results.joins import add_open_trajectories, join_trajectories
+from results.plans import Plans
+from results.reading import EventFile
+from results.recorded import Defects, Recorded, to_json
+from results.rows import Rows
+from results.samples import read_segments
+from results.schema import empty, with_metadata
+from results.store import COMPUTED, RunTables, load_spec, read_meta, run_id_of, table_path, tables_dir, write_table
+
+
+def collect(run_dir: Path) -> RunTables:
+    """Makes the tables of a run and writes them under `tables/`; figures computed from older ones are removed.
+
+    The same files give the same bytes. Damaged lines, lost events and names that do not match become rows of
+    `failures` with boundary `recording`; nothing else is dropped for them.
+
+    Raises:
+        SpecError: not a run folder, or its spec.json cannot be read.
+        OSError: the tables cannot be written.
+    """
+    spec = load_spec(run_dir)
+    meta, problem = read_meta(run_dir)
+    run_id = run_id_of(run_dir, meta)
+    defects = Defects()
+    if problem is not None:
+        defects.add("bad_meta", problem)
+    samples = read_segments(run_dir / "samples")
+    for problem in samples.problems:
+        defects.add("damaged_samples", f"samples/{problem}")
+    tables = _event_tables(run_dir, run_id, spec, defects)
+    tables["samples"] = samples.table
+    tables["runs"] = _runs(run_id, spec, meta)
+    tables_dir(run_dir).mkdir(exist_ok=True)
+    for name in COMPUTED:
+        table_path(run_dir, name).unlink(missing_ok=True)
+    for name, table in tables.items():
+        write_table(table_path(run_dir, name), name, table, run_id)
+    tables |= {name: empty(name) for name in COMPUTED}
+    ready = {name: with_metadata(name, table, run_id) for name, table in tables.items()}
+    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=ready)
+
+
+def _event_tables(run_dir: Path, run_id: str, spec: RunSpec, defects: Defects) -> dict[str, pa.Table]:
+    recorded = Recorded(run_id, defects)
+    for path in sorted((run_dir / "events").glob("*.jsonl")):
+        recorded.take_file(EventFile(path))
+    tables = recorded.finish()
+    add_open_trajectories(
+        recorded.trajectories, recorded.closed, tables["opens"], tables["turns"], tables["tool_calls"]
+    )
+    trajectories = recorded.trajectories.table("start_ns")
+    tables["trajectories"] = join_trajectories(trajectories, tables["steps"], Plans(spec), defects.add)
+    for step, count in sorted(Counter(tables["steps"]["step"].to_pylist()).items()):
+        if count > 1:
+            defects.add("duplicate_step", f"step {step} was recorded {count} times")
+    for kind, message in defects.rows():
+        recorded.add_failure(kind, message)
+    tables["failures"] = recorded.failures.table("mono_ns")
+    return tables
+
+
+def _runs(run_id: str, spec: RunSpec, meta: Mapping[str, Any]) -> pa.Table:
+    rows = Rows("runs")
+    machine = meta.get("machine")
+    gpus = meta.get("gpus")
+    names = [gpu.get("name") for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    rows.add(
+        run_id,
+        spec.framework,
+        _text_of(meta, "framework_version"),
+        spec.placement.value,
+        spec.work_digest,
+        spec.spec_digest,
+        spec.to_json(),
+        to_json(meta),
+        _text_of(meta, "commit"),
+        value if isinstance(value := meta.get("dirty"), bool) else None,
+        _text_of(meta, "bench_version"),
+        _text_of(machine, "host") if isinstance(machine, dict) else None,
+        " + ".join(sorted({name for name in names if isinstance(name, str)})) or None,
+        spec.total_gpus,
+        spec.device.value,
+        _text_of(meta, "started_utc"),
+        _text_of(meta, "ended_utc"),
+        float(value) if isinstance(value := meta.get("wall_s"), int | float) else None,
+        _text_of(meta, "status"),
+        _text_of(meta, "reason"),
+        value if type(value := meta.get("exit_code")) is int else None,
+    )
+    return rows.table()
+
+
+def _text_of(raw: Mapping[str, Any], key: str) -> str | None:
+    value = raw.get(key)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,188 @@
+"""Events files line by line: every event checked against its declared types, every damaged line counted.
+
+A file has one part per process that wrote to it (a process id can be used again), each begun by its `Hello`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from harness.protocol.events import (
+    EVENT_TYPES,
+    Bye,
+    Event,
+    Failure,
+    Gate,
+    Hello,
+    Metric,
+    Open,
+    Span,
+    Step,
+    Trajectory,
+    decode,
+)
+
+_INT_LIMIT = 2**63
+_FILE_NAME = re.compile(r"^(?P<host>.+)-(?P<pid>\d{1,18})$")
+
+
+@dataclass(slots=True)
+class Process:
+    """What one process recorded, so far. Times are monotonic ns of its host."""
+
+    file: str
+    host: str
+    pid: int
+    hello: Hello | None = None
+    bye: Bye | None = None
+    events: int = 0
+    damaged: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def role(self) -> str | None:
+        """Its role; None when its first line was lost."""
+        return self.hello.role if self.hello else None
+
+    def saw(self, event: Event) -> None:
+        """Counts one event that belongs to this process."""
+        self.events += 1
+        begin, end = event_times(event)
+        self.first_ns = begin if self.first_ns is None else min(self.first_ns, begin)
+        self.last_ns = end if self.last_ns is None else max(self.last_ns, end)
+
+
+@dataclass(slots=True)
+class EventFile:
+    """One events file being read; `processes` and the damage are complete when `events` is exhausted."""
+
+    path: Path
+    processes: list[Process] = field(default_factory=list)
+    lines: int = 0
+    damaged: int = 0
+    first_damage: str | None = None  # "line 7: why"
+
+    def events(self) -> Iterator[tuple[Process, Event]]:
+        """Every whole event with the process that wrote it, in the order of the file."""
+        process: Process | None = None
+        with self.path.open("rb") as file:
+            for raw in file:
+                self.lines += 1
+                if not raw.strip():
+                    continue  # a line cut to nothing by a full disk: its writer counted it as lost
+                found = checked(raw)
+                if isinstance(found, Hello):
+                    process = self._begin(found.host, found.pid, found)
+                elif process is None:
+                    process = self._begin(*self._named(), None)
+                if isinstance(found, str):
+                    self._damage(process, found)
+                    continue
+                assert process is not None
+                process.saw(found)
+                if isinstance(found, Bye):
+                    process.bye = found
+                yield process, found
+
+    def _begin(self, host: str, pid: int, hello: Hello | None) -> Process:
+        process = Process(self.path.name, host, pid, hello)
+        self.processes.append(process)
+        return process
+
+    def _named(self) -> tuple[str, int]:
+        """Host and pid as the file's name has them: all that is left when the first line is lost."""
+        match = _FILE_NAME.match(self.path.stem)
+        return (match["host"], int(match["pid"])) if match else (self.path.stem, -1)
+
+    def _damage(self, process: Process | None, why: str) -> None:
+        self.damaged += 1
+        if process is not None:
+            process.damaged += 1
+        if self.first_damage is None:
+            self.first_damage = f"line {self.lines}: {why}"
+
+
+def checked(raw: bytes) -> Event | str:
+    """The event of one line, or why it is none: not JSON, unknown kind, or a field of the wrong type."""
+    try:
+        event = decode(raw.decode("utf-8"))
+    except (ValueError, TypeError, RecursionError) as error:
+        return str(error)[:200]
+    return misfit(event) or event
+
+
+def misfit(event: Event) -> str | None:
+    """What does not fit the event's declared types (an integer beyond 64 bits, a non-finite number), or None."""
+    for name, kinds, inner in _CHECKS[type(event)]:
+        value = getattr(event, name)
+        if type(value) not in kinds:
+            return f"{event.kind}.{name} = {str(value)[:40]!r} has type {type(value).__name__}"
+        if inner is None:
+            if not _storable(value):
+                return f"{event.kind}.{name} = {str(value)[:40]!r} cannot be stored"
+            continue
+        for item in value or ():
+            if type(item) not in inner or not _storable(item):
+                return f"{event.kind}.{name} holds {str(item)[:40]!r} of type {type(item).__name__}"
+    begin, end = event_times(event)
+    return f"{event.kind} ends {begin - end} ns before it begins" if end < begin else None
+
+
+def event_times(event: Event) -> tuple[int, int]:
+    """First and last instant an event speaks of, monotonic ns."""
+    match event:
+        case Hello() | Metric() | Gate() | Failure() | Bye():
+            return event.mono_ns, event.mono_ns
+        case Open():
+            return event.start_ns, event.start_ns
+        case Span() | Trajectory() | Step():
+            return event.start_ns, event.end_ns
+
+
+def _storable(value: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return bool(-_INT_LIMIT <= value < _INT_LIMIT)
+    if kind is float:
+        return isfinite(value)
+    if kind is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+    return True
+
+
+def _kinds(hint: Any) -> frozenset[type]:
+    """The exact types a JSON value may have for a hint: an int will do for a float, a bool never for an int."""
+    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds: set[type] = set()
+    for option in options:
+        kind: type = get_origin(option) or option
+        kinds.add(dict if kind is Mapping else kind)
+        if kind is float:
+            kinds.add(int)
+    return frozenset(kinds)
+
+
+def _inner(hint: Any) -> frozenset[type] | None:
+    """The types a tuple's items may have; None when the hint is no tuple. Mappings become JSON as they are."""
+    for option in get_args(hint) if isinstance(hint, UnionType) else (hint,):
+        if get_origin(option) is tuple:
+            return _kinds(get_args(option)[0])
+    return None
+
+
+def _checks(kind: type) -> tuple[tuple[str, frozenset[type], frozenset[type] | None], ...]:
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "kind"}
+    return tuple((name, _kinds(hint), _inner(hint)) for name, hint in hints.items())
+
+
+_CHECKS: Mapping[type, tuple[tuple[str, frozenset[type], frozenset[type] | None], ...]] = {
+    kind: _checks(kind) for kind in EVENT_TYPES.values()
+}

@@ -1,0 +1,334 @@
+"""The events of a run as rows: each event to the table it belongs to, typed attributes pulled out of spans."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from harness.protocol import PROTOCOL_VERSION
+from harness.protocol.events import Event, Failure, Gate, Metric, Open, Scalar, Span, Step, Trajectory
+from harness.protocol.phases import Phase
+from results.joins import RECORDED
+from results.reading import EventFile, Process
+from results.rows import Rows
+
+RECORDING = "recording"  # boundary of the failures that the collection itself finds
+SHOWN = 5  # cases named in the one failure row that a kind of defect gets
+SAME_CLOCK_NS = 50_000_000  # hosts whose anchors differ by less share a clock, or nearly: wall clocks are set by NTP
+
+# What the tables are sorted by; rows of one instant stay in the order of the files' names and their lines.
+SORT_KEYS: Mapping[str, tuple[str, ...]] = {
+    "processes": (),
+    "spans": ("start_ns",),
+    "steps": ("start_ns",),
+    "turns": ("start_ns",),
+    "tool_calls": ("start_ns",),
+    "weight_syncs": ("start_ns",),
+    "gates": ("mono_ns",),
+    "probes": ("mono_ns",),
+    "opens": ("start_ns",),
+}
+
+
+class Defects:
+    """What is wrong with the record itself: each kind becomes one failure row, however often it came."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, list[str]] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, kind: str, what: str) -> None:
+        """Notes one case."""
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        shown = self._shown.setdefault(kind, [])
+        if len(shown) < SHOWN:
+            shown.append(what)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """(kind, message) of each, sorted by kind."""
+        rows = []
+        for kind in sorted(self._shown):
+            left = self._counts[kind] - len(self._shown[kind])
+            rows.append((kind, "; ".join(self._shown[kind]) + (f"; and {left} more" if left else "")))
+        return rows
+
+
+class Recorded:
+    """The rows of one run, growing file by file."""
+
+    def __init__(self, run_id: str, defects: Defects) -> None:
+        self.run_id = run_id
+        self.defects = defects
+        self.rows = {name: Rows(name) for name in SORT_KEYS}
+        self.failures = Rows("failures")
+        self.trajectories = Rows("trajectories", RECORDED)
+        self.closed: set[str] = set()  # trajectories that have an end
+        self._processes: list[Process] = []
+        self._opens: list[tuple[Process, Open]] = []
+
+    def take_file(self, file: EventFile) -> None:
+        """Reads one events file to its end."""
+        opens: dict[tuple[int, int], Open] = {}
+        for process, event in file.events():
+            self._take(process, len(file.processes), event, opens)
+        for (number, _), event in opens.items():
+            self._opens.append((file.processes[number - 1], event))
+        for process in file.processes:
+            self._end(process)
+        self._processes += file.processes
+        if file.damaged:
+            share = f"{file.damaged} of {file.lines} lines cut or damaged"
+            self.add_failure("damaged_lines", f"events/{file.path.name}: {share}, first {file.first_damage}")
+
+    def finish(self) -> dict[str, pa.Table]:
+        """The tables that need no joining, once every file was taken."""
+        for process, event in self._opens:
+            if not _is_trajectory(event) or event.trajectory_id not in self.closed:
+                self._add_open(process, event)
+        self._check_clocks()
+        return {name: rows.table(*SORT_KEYS[name]) for name, rows in self.rows.items()}
+
+    def add_failure(self, kind: str, message: str) -> None:
+        """A failure row of the collection itself."""
+        self.failures.add(None, None, None, RECORDING, kind, message)
+
+    def _take(self, process: Process, number: int, event: Event, opens: dict[tuple[int, int], Open]) -> None:
+        where = (process.host, process.pid)
+        match event:
+            case Span():
+                opens.pop((number, event.open_id or 0), None)
+                self._span(process, event)
+            case Open():
+                opens[number, event.id] = event
+            case Trajectory():
+                opens.pop((number, event.open_id or 0), None)
+                self._trajectory(process, event)
+            case Step():
+                self.rows["steps"].add(
+                    *where,
+                    event.step,
+                    event.policy_version,
+                    event.policy_version - 1,
+                    event.start_ns,
+                    event.end_ns,
+                    event.trajectory_ids,
+                    event.dropped_ids,
+                    len(event.trajectory_ids),
+                    event.loss_tokens,
+                    event.processed_tokens,
+                    _float(event.reward_mean),
+                    _float(event.grad_norm),
+                    event.recorder_ns,
+                )
+            case Metric():
+                values = None if event.values is None else [float(value) for value in event.values]
+                labels = to_json(event.labels)
+                self.rows["probes"].add(
+                    *where, event.name, event.mono_ns, event.step, _float(event.value), values, event.unit, labels
+                )
+            case Gate():
+                self.rows["gates"].add(*where, event.mono_ns, event.open, event.why, event.in_flight, event.cap)
+            case Failure():
+                self.failures.add(*where, event.mono_ns, event.boundary, event.type, event.message)
+
+    def _span(self, process: Process, event: Span) -> None:
+        self.rows["spans"].add(
+            process.host,
+            process.pid,
+            process.role,
+            event.phase,
+            event.native_name,
+            event.pool,
+            event.unit,
+            event.step,
+            event.trajectory_id,
+            event.turn,
+            event.container,
+            event.start_ns,
+            event.end_ns,
+            event.open_id,
+            to_json(event.attributes),
+        )
+        if event.phase == Phase.GENERATION and event.trajectory_id is not None:
+            self._turn(process, event)
+        elif event.phase == Phase.TOOL and event.trajectory_id is not None:
+            self._tool_call(process, event)
+        elif event.phase == Phase.WEIGHT_SYNC and "version" in event.attributes:
+            self._weight_sync(process, event)
+
+    def _turn(self, process: Process, event: Span) -> None:
+        self.rows["turns"].add(
+            process.host,
+            process.pid,
+            event.trajectory_id,
+            event.turn,
+            self._text(event, "engine"),
+            event.pool,
+            event.unit,
+            self._int(event, "submitted_ns"),
+            event.start_ns,
+            event.end_ns,
+            self._int(event, "prompt_tokens"),
+            self._int(event, "generated_tokens"),
+            self._int(event, "version_start"),
+            self._int(event, "version_end"),
+            self._text(event, "stop_reason"),
+        )
+
+    def _tool_call(self, process: Process, event: Span) -> None:
+        self.rows["tool_calls"].add(
+            process.host,
+            process.pid,
+            event.trajectory_id,
+            event.turn,
+            self._text(event, "tool"),
+            event.start_ns,
+            event.end_ns,
+            self._int(event, "planned_ns"),
+            self._text(event, "status"),
+            self._int(event, "observation_tokens"),
+            self._int(event, "observation_bytes"),
+        )
+
+    def _weight_sync(self, process: Process, event: Span) -> None:
+        version = self._int(event, "version")
+        if version is None:
+            return
+        self.rows["weight_syncs"].add(
+            process.host,
+            process.pid,
+            event.step,
+            version,
+            self._text(event, "engine"),
+            event.pool,
+            event.unit,
+            event.start_ns,
+            event.end_ns,
+            self._int(event, "pause_ns"),
+            self._int(event, "transfer_ns"),
+            self._int(event, "resume_ns"),
+            self._int(event, "bytes"),
+        )
+
+    def _trajectory(self, process: Process, event: Trajectory) -> None:
+        self.closed.add(event.trajectory_id)
+        self.trajectories.add(
+            process.host,
+            process.pid,
+            event.trajectory_id,
+            event.group_id,
+            event.prompt,
+            event.sample,
+            event.attempt,
+            event.status,
+            event.start_ns,
+            event.end_ns,
+            event.turns,
+            event.tool_calls,
+            event.tool_ns,
+            event.prompt_tokens,
+            event.generated_tokens,
+            event.observation_tokens,
+            event.version_scheduled,
+            event.version_first,
+            event.version_last,
+            _float(event.reward),
+            event.message,
+        )
+
+    def _add_open(self, process: Process, event: Open) -> None:
+        self.rows["opens"].add(
+            process.host,
+            process.pid,
+            process.role,
+            event.id,
+            event.start_ns,
+            event.phase,
+            event.native_name,
+            event.pool,
+            event.unit,
+            event.step,
+            event.trajectory_id,
+            event.turn,
+        )
+
+    def _end(self, process: Process) -> None:
+        hello, bye = process.hello, process.bye
+        self.rows["processes"].add(
+            process.file,
+            process.host,
+            process.pid,
+            process.role,
+            hello.protocol if hello else None,
+            hello.run_id if hello else None,
+            hello.pool if hello else None,
+            hello.gpu_uuids if hello else (),
+            to_json(hello.versions if hello else {}),
+            hello.wall_ns if hello else None,
+            hello.mono_ns if hello else None,
+            hello.wall_ns - hello.mono_ns if hello else None,
+            process.first_ns,
+            process.last_ns,
+            bye is not None,
+            bye.mono_ns if bye else None,
+            bye.wall_ns if bye else None,
+            process.events,
+            bye.events if bye else None,
+            bye.lost_events if bye else None,
+            bye.recorder_ns if bye else None,
+            process.damaged,
+        )
+        if hello is None:
+            self.defects.add("no_hello", f"events/{process.file} does not begin with the process's first line")
+        elif hello.protocol > PROTOCOL_VERSION:
+            self.defects.add("newer_protocol", f"events/{process.file} speaks protocol {hello.protocol}")
+        if hello is not None and hello.run_id != self.run_id:
+            self.defects.add("foreign_run", f"events/{process.file} says it belongs to run {hello.run_id}")
+        if bye is not None and bye.lost_events:
+            self.defects.add("lost_events", f"events/{process.file}: {bye.lost_events} events could not be written")
+        if bye is not None and process.events < bye.events + 1:  # its Bye is one more
+            missing = bye.events + 1 - process.events
+            self.defects.add("missing_events", f"events/{process.file}: {missing} events it wrote are not there")
+
+    def _check_clocks(self) -> None:
+        anchors: dict[str, int] = {}
+        for process in self._processes:
+            if process.hello is not None:
+                anchors.setdefault(process.host, process.hello.wall_ns - process.hello.mono_ns)
+        if anchors and max(anchors.values()) - min(anchors.values()) > SAME_CLOCK_NS:
+            hosts = ", ".join(sorted(anchors))
+            self.defects.add(
+                "several_clocks", f"times of {hosts} are of different clocks: see processes.wall_minus_mono_ns"
+            )
+
+    def _int(self, event: Span, name: str) -> int | None:
+        value = event.attributes.get(name)
+        if value is None or (type(value) is int and -(2**63) <= value < 2**63):
+            return value
+        self._odd(event, name, value)
+        return None
+
+    def _text(self, event: Span, name: str) -> str | None:
+        value = event.attributes.get(name)
+        if value is None or isinstance(value, str):
+            return value if value is None else value.encode("utf-8", "replace").decode()
+        self._odd(event, name, value)
+        return None
+
+    def _odd(self, event: Span, name: str, value: Scalar) -> None:
+        """Notes an attribute of the wrong type; its column stays unknown."""
+        self.defects.add("bad_attribute", f"{event.phase} span {event.native_name!r}: {name} = {str(value)[:40]!r}")
+
+
+def _is_trajectory(event: Open) -> bool:
+    return event.trajectory_id is not None and event.phase is None and event.turn is None
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def to_json(raw: Mapping[str, Any]) -> str:
+    """Compact JSON with sorted keys."""
+    return json.dumps(raw, sort_keys=True, separators=(",", ":"), default=str) if raw else "{}"

@@ -1,0 +1,210 @@
+"""Tables on disk: written whole or not at all, read with their schema checked, older versions brought up to date."""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.protocol.errors import SpecError
+from harness.protocol.spec import RunSpec
+from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conform, empty, with_metadata
+
+COMPRESSION = "zstd"
+COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
+
+Migration = Callable[[str, pa.Table], pa.Table]
+
+# version -> (table name, table of that version) -> table of version + 1. One entry per version ever written.
+MIGRATIONS: Mapping[int, Migration] = {}
+
+# Nullable types of pandas, so that an unknown integer stays <NA> and no integer becomes a float.
+_PANDAS: Mapping[pa.DataType, Any] = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTables:
+    """A collected run. `meta` is meta.json, its status corrected for a harness that was killed."""
+
+    spec: RunSpec
+    meta: Mapping[str, Any]
+    run_dir: Path
+    tables: Mapping[str, pa.Table] = field(repr=False)
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return run_id_of(self.run_dir, self.meta)
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """Table `name` as a new frame: integers and flags in pandas' nullable types, unknown floats as NaN.
+
+        Raises:
+            SpecError: there is no such table.
+        """
+        if name not in self.tables:
+            raise SpecError(f"table {name!r}: allowed is one of {', '.join(sorted(self.tables))}")
+        frame: pd.DataFrame = self.tables[name].to_pandas(types_mapper=_PANDAS.get)
+        return frame
+
+
+def tables_dir(run_dir: Path) -> Path:
+    """Where a run's tables lie."""
+    return run_dir / "tables"
+
+
+def table_path(run_dir: Path, name: str) -> Path:
+    """The file of one table of a run."""
+    return tables_dir(run_dir) / f"{name}.parquet"
+
+
+def run_id_of(run_dir: Path, meta: Mapping[str, Any]) -> str:
+    """The run's name: as meta.json has it, else the folder's."""
+    name = meta.get("run_id")
+    return name if isinstance(name, str) else run_dir.resolve().name
+
+
+def write_table(path: Path, name: str, table: pa.Table, run_id: str) -> None:
+    """Writes table `name` to `path`: temporary name, fsync, rename, fsync of the folder.
+
+    Raises:
+        SpecError: the table does not fit its schema.
+        OSError: it cannot be written; a file that was at `path` is left as it was.
+    """
+    ready = with_metadata(name, table, run_id)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with temporary.open("wb") as file:
+            pq.write_table(ready, file, compression=COMPRESSION)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = MIGRATIONS) -> pa.Table:
+    """Table `name` from `path`, brought to this version's schema by `migrations` where it is older.
+
+    Raises:
+        SpecError: missing, not a table of that name, damaged, or written by a newer `bench`.
+    """
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except FileNotFoundError:
+        raise SpecError(f"{path}: missing; run `bench collect {path.parent.parent}`") from None
+    except (pa.ArrowException, OSError) as error:
+        raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
+    metadata = table.schema.metadata or {}
+    stored, version = metadata.get(TABLE_KEY, b"").decode(), metadata.get(VERSION_KEY, b"").decode()
+    if stored != name or not version.isdecimal():
+        raise SpecError(f"{path}: table {stored!r} of schema version {version!r}, expected {name!r} of a known version")
+    for old in range(int(version), SCHEMA_VERSION):
+        if old not in migrations:
+            raise SpecError(
+                f"{path}: schema version {old} has no reader any more; run `bench collect {path.parent.parent}`"
+            )
+        table = migrations[old](name, table)
+    if int(version) > SCHEMA_VERSION:
+        raise SpecError(
+            f"{path}: schema version {version} was written by a newer bench (this one knows {SCHEMA_VERSION});"
+            " upgrade bench, or collect the run again with this one"
+        )
+    run_id = metadata.get(RUN_KEY, b"").decode()
+    return with_metadata(name, conform(name, table, where=str(path)), run_id)
+
+
+def is_run_folder(run_dir: Path) -> bool:
+    """Whether `run_dir` holds a run, collected or not."""
+    return (run_dir / "spec.json").is_file()
+
+
+def is_collected(run_dir: Path) -> bool:
+    """Whether every table that a collection writes is there."""
+    return all(table_path(run_dir, name).is_file() for name in TABLES if name not in COMPUTED)
+
+
+def load_run(run_dir: Path) -> RunTables:
+    """The tables of a run that was collected. `metrics` has no rows when nothing was computed yet.
+
+    Raises:
+        SpecError: not a run folder, not collected, or a table cannot be read: says which and what to do.
+    """
+    spec = load_spec(run_dir)
+    if not is_collected(run_dir):
+        missing = [name for name in TABLES if name not in COMPUTED and not table_path(run_dir, name).is_file()]
+        raise SpecError(f"{run_dir}: not collected (no table {', '.join(missing)}); run `bench collect {run_dir}`")
+    meta, _ = read_meta(run_dir)
+    tables = {}
+    for name in TABLES:
+        path = table_path(run_dir, name)
+        if name in COMPUTED and not path.is_file():
+            tables[name] = with_metadata(name, empty(name), run_id_of(run_dir, meta))
+        else:
+            tables[name] = read_table(path, name)
+    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=tables)
+
+
+def load_spec(run_dir: Path) -> RunSpec:
+    """The spec of a run folder.
+
+    Raises:
+        SpecError: not a run folder, or its spec.json cannot be read.
+    """
+    if not is_run_folder(run_dir):
+        what = "no such folder" if not run_dir.exists() else "not a run folder (it has no spec.json)"
+        raise SpecError(f"{run_dir}: {what}; give the folder of a run, as `bench list` shows it")
+    return RunSpec.load_file(run_dir / "spec.json")
+
+
+def read_meta(run_dir: Path) -> tuple[dict[str, Any], str | None]:
+    """What meta.json holds, and what is wrong with it (None: nothing); {} when it is missing or damaged.
+
+    A status `running` that no harness holds the lock of reads as `interrupted`: that harness was killed.
+    """
+    path = run_dir / "meta.json"
+    problem: str | None
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raw, problem = {}, "meta.json is missing: the harness was killed before it wrote it"
+    except (OSError, ValueError) as error:
+        raw, problem = {}, f"meta.json cannot be read: {error}"
+    else:
+        problem = None if isinstance(raw, dict) else f"meta.json is no object but {type(raw).__name__}"
+    meta: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    if meta.get("status", "running") == "running" and not _held(run_dir / "lock"):
+        meta["status"] = "interrupted"
+        meta["reason"] = meta.get("reason") or "the harness was killed"
+    return meta, problem
+
+
+def _held(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
