@@ -1,0 +1,120 @@
+"""The defaults of a run, each in one place, and the choice of a model that fits the GPUs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.protocol.errors import SpecError
+from harness.protocol.models import SHAPES
+from harness.protocol.spec import Device, Gpus, Placement
+
+WORKLOAD = "deep-research"
+SEED = 1
+SAMPLE_HZ = 10.0
+ASYNC_MAX_STALENESS = 1
+# Warm-up: the pipeline of an async run is full only after max_staleness + 1 updates, and the first step of any
+# run compiles and allocates.
+WARMUP_BEYOND_STALENESS = 2
+
+# An 8-GPU node: what `--device cuda` assumes on a machine without a GPU, so that --dry-run works anywhere.
+ASSUMED_GPUS = 8
+ASSUMED_GPU_BYTES = 80 * 2**30
+
+# Largest first. 32b must be asked for: on 80 GB GPUs it needs an offload that changes what is measured.
+MODELS_BY_SIZE = (
+    "random:qwen3-14b",
+    "random:qwen3-8b",
+    "random:qwen3-4b",
+    "random:qwen3-1.7b",
+    "random:qwen3-0.6b",
+)
+CPU_MODEL = "tiny"
+
+# Mixed-precision AdamW, sharded over the training GPUs: fp32 weights, gradients and two moments (ZeRO, Rajbhandari
+# et al. 2020, section 3.1). The engine holds a bf16 copy. A quarter of the GPU is left to activations and the cache.
+TRAIN_BYTES_PER_PARAMETER = 16
+ENGINE_BYTES_PER_PARAMETER = 2
+USABLE_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDefaults:
+    """What differs between a GPU node (the study's sizes) and a functional check on CPU."""
+
+    preset: str
+    batch_size: int
+    group_size: int
+    steps: int
+    context_tokens: int
+    micro_batch_tokens: int
+
+
+DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
+    Device.CUDA: DeviceDefaults(
+        preset="deep-research",
+        batch_size=8,
+        group_size=3,
+        steps=12,
+        context_tokens=40_960,
+        micro_batch_tokens=32_768,
+    ),
+    Device.CPU: DeviceDefaults(
+        preset="deep-research-smoke",
+        batch_size=4,
+        group_size=2,
+        steps=8,
+        context_tokens=2_048,
+        micro_batch_tokens=2_048,
+    ),
+}
+
+ENGINES: Mapping[str, str] = {"simulated": "none"}
+ENGINE = "vllm"
+
+
+def default_gpus(placement: Placement, device: Device, visible: int) -> Gpus:
+    """All GPUs when colocated, else half and half; on CPU one logical slot per pool.
+
+    Raises:
+        SpecError: separate pools were asked for and only one GPU is visible.
+    """
+    if device is Device.CPU:
+        return Gpus(train=1, rollout=1)
+    if placement is Placement.COLOCATED:
+        return Gpus(train=visible, rollout=visible)
+    if visible < 2:
+        raise SpecError(
+            f"gpus = {visible} visible: --placement {placement.value} needs at least 2 (one per pool);"
+            " --placement colocated works with 1"
+        )
+    return Gpus(train=visible - visible // 2, rollout=visible // 2)
+
+
+def gpu_bytes_needed(model: str, placement: Placement, gpus: Gpus, rollout_tp: int) -> int:
+    """Bytes of weights and optimizer state on the fullest GPU of a known shape, activations and cache not counted."""
+    parameters = SHAPES[model].parameters
+    train = TRAIN_BYTES_PER_PARAMETER * parameters // gpus.train
+    engine = ENGINE_BYTES_PER_PARAMETER * parameters // rollout_tp
+    return train + engine if placement is Placement.COLOCATED else max(train, engine)
+
+
+def largest_model(placement: Placement, gpus: Gpus, rollout_tp: int, gpu_bytes: int) -> str:
+    """The largest default model whose weights and optimizer state take at most three quarters of each GPU.
+
+    It must fit colocated on all the run's GPUs and split half and half as well as what was asked, so that runs of
+    different placements on one machine train the same model and can be compared.
+
+    Raises:
+        SpecError: not even the smallest fits.
+    """
+    total = gpus.train if placement is Placement.COLOCATED else gpus.train + gpus.rollout
+    ways = [(placement, gpus), (Placement.COLOCATED, default_gpus(Placement.COLOCATED, Device.CUDA, total))]
+    if total >= 2:
+        ways.append((Placement.ASYNC, default_gpus(Placement.ASYNC, Device.CUDA, total)))
+    for model in MODELS_BY_SIZE:
+        needed = max(gpu_bytes_needed(model, way, split, rollout_tp) for way, split in ways)
+        if needed <= USABLE_SHARE * gpu_bytes:
+            return model
+    raise SpecError(
+        f"model: none of {', '.join(MODELS_BY_SIZE)} fits {total} GPU(s) of {gpu_bytes / 2**30:.0f} GiB;"
+        " give more GPUs (--gpus) or a smaller model (--model tiny)"
+    )

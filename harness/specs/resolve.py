@@ -1,0 +1,252 @@
+"""Fills a request's gaps with the defaults and checks the whole: types, values, work and the framework's abilities."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from adapters.base import adapter_names, load_adapter
+from harness.protocol.errors import SpecError
+from harness.protocol.models import SHAPES
+from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
+from harness.specs import defaults
+from harness.specs.machine import Machine, probe_machine
+from harness.specs.request import KEYS, Request, decode, parse_overrides, read_toml, suggest
+from workloads.deep_research.plan import PRESETS, check_context
+
+T = TypeVar("T")
+
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A complete, checked spec, and what was chosen for the user and why (one line each)."""
+
+    spec: RunSpec
+    notes: tuple[str, ...]
+
+
+def resolve(
+    flags: Mapping[str, object],
+    *,
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+    machine: Machine | None = None,
+) -> Resolved:
+    """The run that flags, a TOML file and `KEY=VALUE` overrides ask for.
+
+    Flags win over the file, the file over the defaults; `overrides` win over the file's `[overrides.<framework>]`.
+    A flag that is None is not given. `machine` defaults to this one, probed only when a default depends on it.
+
+    Raises:
+        SpecError: names the key, its value and what is allowed.
+    """
+    asked: dict[str, object] = {}
+    tables: dict[str, dict[str, str]] = {}
+    if config is not None:
+        raw, tables = read_toml(config)
+        asked |= _given(decode(raw, str(config)))
+    asked |= _given(decode({key: value for key, value in flags.items() if value is not None}, "the flags"))
+    request = Request(**asked)  # type: ignore[arg-type]  # each value was decoded for its own key
+
+    names = adapter_names()
+    framework = _required("framework", request.framework, names, "--framework skyrl")
+    if framework not in names:
+        raise SpecError(f"framework = {framework!r}: unknown{suggest(framework, names)}")
+    placement = _required("placement", request.placement, [p.value for p in Placement], "--placement async")
+    merged = {**tables.get(framework, {}), **parse_overrides(overrides)}
+
+    resolved = _fill(request, framework, placement, merged, machine)
+    _check(resolved.spec)
+    return resolved
+
+
+def default_spec(framework: str, placement: Placement, device: Device) -> RunSpec:
+    """The spec of `bench run` with nothing but these three: type-correct, not checked further."""
+    return _fill(Request(device=device), framework, placement, {}, Machine()).spec
+
+
+def check_machine(spec: RunSpec, machine: Machine) -> None:
+    """Checks that this machine has what the spec takes: GPUs, unless the run computes on CPU.
+
+    Raises:
+        SpecError: no GPU, or fewer than asked for.
+    """
+    if spec.device is Device.CPU or spec.nodes > 1:
+        return
+    if machine.gpus == 0:
+        raise SpecError(
+            f"device = cuda: {machine.why or 'no NVIDIA GPU is visible'}; --device cpu is a functional check"
+        )
+    if spec.total_gpus > machine.gpus:
+        raise SpecError(f"gpus = {_gpus_text(spec)}: allowed is at most {machine.gpus} in all ({machine.why})")
+
+
+def _given(request: Request) -> dict[str, object]:
+    return {key: value for key in KEYS if (value := getattr(request, key)) is not None}
+
+
+def _required(key: str, value: T | None, allowed: Sequence[str], example: str) -> T:
+    if value is None:
+        raise SpecError(f"{key} is not given: allowed is one of {', '.join(allowed)}, e.g. {example}")
+    return value
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _fill(
+    request: Request, framework: str, placement: Placement, overrides: Mapping[str, str], machine: Machine | None
+) -> Resolved:
+    notes: list[str] = []
+    device, machine = _device(request, framework, machine, notes)
+    base = defaults.DEVICE_DEFAULTS[device]
+
+    visible = machine.gpus if machine else 0
+    if device is Device.CUDA and visible == 0 and (request.gpus is None or request.model is None):
+        visible = defaults.ASSUMED_GPUS
+        notes.append(
+            f"no GPU here: defaults are those of {visible} GPUs of {defaults.ASSUMED_GPU_BYTES / 2**30:.0f} GiB"
+        )
+    gpus = _split(request.gpus, placement) or defaults.default_gpus(placement, device, visible)
+    rollout_tp = _or(request.rollout_tp, 1)
+    steps = _or(request.steps, base.steps)
+    max_staleness = _or(request.max_staleness, defaults.ASYNC_MAX_STALENESS if placement is Placement.ASYNC else 0)
+    context_tokens = _or(request.context_tokens, base.context_tokens)
+
+    spec = RunSpec(
+        framework=framework,
+        placement=placement,
+        workload=_or(request.workload, defaults.WORKLOAD),
+        preset=_or(request.preset, base.preset),
+        load=_or(request.load, Load.FIXED),
+        tools=_or(request.tools, "mock"),
+        model=_or(request.model, defaults.CPU_MODEL),
+        gpus=gpus,
+        nodes=_or(request.nodes, 1),
+        steps=steps,
+        warmup_steps=_warmup(request.warmup_steps, max_staleness, steps, notes),
+        batch_size=_or(request.batch_size, base.batch_size),
+        group_size=_or(request.group_size, base.group_size),
+        max_staleness=max_staleness,
+        seed=_or(request.seed, defaults.SEED),
+        device=device,
+        engine=_or(request.engine, defaults.ENGINES.get(framework, defaults.ENGINE)),
+        rollout_tp=rollout_tp,
+        context_tokens=context_tokens,
+        micro_batch_tokens=_or(request.micro_batch_tokens, max(base.micro_batch_tokens, context_tokens)),
+        offload=_or(request.offload, Offload.NONE),
+        timeout=request.timeout,
+        sample_hz=_or(request.sample_hz, defaults.SAMPLE_HZ),
+        latency_scale=_or(request.latency_scale, 1.0),
+        as_shipped=_or(request.as_shipped, False),
+        overrides=dict(sorted(overrides.items())),
+        faults=_or(request.faults, ()),
+    )
+    if device is Device.CUDA and request.model is None:
+        spec.check()  # before a model is fitted to the pools: an empty pool has no memory
+        spec = replace(spec, model=_model(spec, machine, notes))
+    return Resolved(spec=spec, notes=tuple(notes))
+
+
+def _device(
+    request: Request, framework: str, machine: Machine | None, notes: list[str]
+) -> tuple[Device, Machine | None]:
+    asked = _or(request.device, "auto")
+    if isinstance(asked, Device):
+        return asked, (machine or probe_machine()) if asked is Device.CUDA else machine
+    if framework == "simulated":
+        notes.append("device = cpu: simulated computes nothing")
+        return Device.CPU, machine
+    machine = machine or probe_machine()
+    device = Device.CUDA if machine.gpus else Device.CPU
+    notes.append(f"device = {device.value}: {machine.why or 'no NVIDIA GPU is visible'}")
+    return device, machine
+
+
+def _split(asked: Gpus | None, placement: Placement) -> Gpus | None:
+    """One number is the shared pool of a colocated run; elsewhere it leaves a pool without a GPU, and is refused.
+
+    Raises:
+        SpecError: two numbers for the one pool of a colocated run: 4+4 could mean 4 or 8.
+    """
+    if asked is None or placement is not Placement.COLOCATED:
+        return asked
+    if asked.rollout:
+        raise SpecError(f"gpus = {asked}: allowed is one number when colocated (the same GPUs take turns), e.g. 8")
+    return Gpus(train=asked.train, rollout=asked.train)
+
+
+def _warmup(asked: int | None, max_staleness: int, steps: int, notes: list[str]) -> int:
+    if asked is not None:
+        return asked
+    wanted = max_staleness + defaults.WARMUP_BEYOND_STALENESS
+    if wanted < steps:
+        return wanted
+    notes.append(f"warmup_steps = {max(steps - 1, 0)}: steps = {steps} leaves no room for the usual {wanted}")
+    return max(steps - 1, 0)
+
+
+def _model(spec: RunSpec, machine: Machine | None, notes: list[str]) -> str:
+    memory = machine.smallest_gpu_bytes if machine and machine.gpus else defaults.ASSUMED_GPU_BYTES
+    if memory is None:
+        raise SpecError("model is not given, and the driver does not say how much memory a GPU has: give --model")
+    model = defaults.largest_model(spec.placement, spec.gpus, spec.rollout_tp, memory)
+    notes.append(
+        f"model = {model}: the largest default that fits {spec.total_gpus} GPU(s) of {memory / 2**30:.0f} GiB"
+        " (random weights: same schedule and FLOPs, no learning)"
+    )
+    return model
+
+
+def _check(spec: RunSpec) -> None:
+    """Every check that needs more than the spec's own types.
+
+    Raises:
+        SpecError: names the key, its value and what is allowed.
+    """
+    spec.check()
+    if spec.workload != defaults.WORKLOAD:
+        raise SpecError(f"workload = {spec.workload!r}: allowed is {defaults.WORKLOAD}")
+    if spec.preset not in PRESETS:
+        raise SpecError(f"preset = {spec.preset!r}: unknown{suggest(spec.preset, PRESETS)}")
+    if spec.load is not Load.FIXED:
+        raise SpecError(f"load = {spec.load.value}: allowed is fixed; this version has no live load")
+    if spec.tools != "mock":
+        raise SpecError(f"tools = {spec.tools!r}: allowed is mock; this version has no other tools")
+    _check_model(spec)
+    check_context(
+        PRESETS[spec.preset],
+        seed=spec.seed,
+        prompts=spec.prompts,
+        group_size=spec.group_size,
+        context_tokens=spec.context_tokens,
+        latency_scale=spec.latency_scale,
+    )
+    reason = load_adapter(spec.framework).supports(spec)
+    if reason is not None:
+        raise SpecError(
+            f"framework = {spec.framework}, placement = {spec.placement.value}, device = {spec.device.value}: {reason}"
+        )
+
+
+def _check_model(spec: RunSpec) -> None:
+    shape = SHAPES.get(spec.model)
+    if shape is None:
+        if Path(spec.model).expanduser().is_dir() or (_HUB_NAME.match(spec.model) and ":" not in spec.model):
+            return
+        raise SpecError(
+            f"model = {spec.model!r}: allowed is one of {', '.join(SHAPES)}, a folder, or a hub name (owner/name)"
+            f"{suggest(spec.model, SHAPES, listing=False)}"
+        )
+    if spec.context_tokens > shape.max_positions:
+        raise SpecError(
+            f"context_tokens = {spec.context_tokens}: allowed is at most {shape.max_positions:,} for model {spec.model}"
+        )
+
+
+def _gpus_text(spec: RunSpec) -> str:
+    return str(spec.gpus.train) if spec.placement is Placement.COLOCATED else str(spec.gpus)
