@@ -21,12 +21,15 @@ from harness.protocol.events import (
     Gate,
     Hello,
     Metric,
+    Open,
     Span,
     Step,
     Trajectory,
     encode,
 )
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
+from workloads.deep_research.plan import draw_plan
+from workloads.deep_research.presets import PRESETS
 
 S = 1_000_000_000
 BEGIN = 1_000 * S  # mono_ns at which the played process says hello
@@ -87,67 +90,62 @@ class World:
         mu = -sigma * sigma / 2
         return int(mean * self.random.lognormvariate(mu, sigma) * S)
 
-    def trajectory(self, prompt: int, sample: int, start_ns: int, version: int, syncs: list[int]) -> Played:
-        """One agent attempt that begins at `start_ns`; `syncs` are the instants at which versions became visible."""
+    def trajectory(self, prompt: int, sample: int, start_ns: int, version: int) -> Played:
+        """One agent attempt that begins at `start_ns` and does what its plan says, all under one version."""
         name = f"p{prompt}-s{sample}-a0"
         engine = self.engines[(prompt * self.spec.group_size + sample) % len(self.engines)]
-        calls = self.random.randint(1, 8)
+        plan = draw_plan(PRESETS[self.spec.preset], self.spec.seed, prompt, sample, latency_scale=1.0)
+        pool = "both" if self.spec.placement is Placement.COLOCATED else "rollout"
         spans: list[Span] = []
         now = start_ns + int(0.05 * S)
-        tool_ns = tokens = observed = 0
-        versions: list[int] = []
-        for turn in range(calls + 1):
-            generated = max(16, min(2_048, int(600 * self.random.lognormvariate(-0.245, 0.7))))
-            end = now + int(generated * 0.028 * S) + self.seconds(0.6, 0.5)
-            seen = version + sum(1 for at in syncs if start_ns < at <= now)
-            versions.append(seen)
+        tool_ns = 0
+        context = plan.prompt_tokens
+        for number, turn in enumerate(plan.turns):
+            end = now + int(turn.generated_tokens * 0.028 * S) + self.seconds(0.6, 0.5)
             spans.append(
                 Span(
                     phase="generation",
                     native_name="turn",
                     start_ns=now,
                     end_ns=end,
-                    pool="both" if self.spec.placement is Placement.COLOCATED else "rollout",
+                    pool=pool,
                     trajectory_id=name,
-                    turn=turn,
+                    turn=number,
                     attributes={
                         "engine": engine,
                         "submitted_ns": now - 2_000_000,
-                        "prompt_tokens": 900 + tokens + observed,
-                        "generated_tokens": generated,
-                        "version_start": seen,
-                        "version_end": seen,
+                        "prompt_tokens": context,
+                        "generated_tokens": turn.generated_tokens,
+                        "version_start": version,
+                        "version_end": version,
                         "stop_reason": "length",
                     },
                 )
             )
-            tokens += generated
+            context += turn.generated_tokens + turn.observation_tokens
             now = end + int(0.02 * S)
-            if turn == calls:
+            if turn.latency_s is None:
                 break
-            search = self.random.random() < 0.6
-            planned = self.seconds(10, 0.6) if search else self.seconds(25, 0.8)
-            observation = max(64, min(4_096, int(1_500 * self.random.lognormvariate(-0.18, 0.6))))
+            planned = round(turn.latency_s * 1e9)
             spans.append(
                 Span(
                     phase="tool",
-                    native_name="search_engine" if search else "web_browser",
+                    native_name=turn.tool,
                     start_ns=now,
                     end_ns=now + planned + 1_000_000,
-                    pool="both" if self.spec.placement is Placement.COLOCATED else "rollout",
+                    pool=pool,
                     trajectory_id=name,
-                    turn=turn,
+                    turn=number,
                     attributes={
-                        "tool": "search_engine" if search else "web_browser",
+                        "tool": turn.tool,
                         "planned_ns": planned,
                         "status": "ok",
-                        "observation_tokens": observation,
-                        "observation_bytes": observation * 4,
+                        "observation_tokens": turn.observation_tokens,
+                        "observation_bytes": turn.observation_tokens * 4,
                     },
                 )
             )
             tool_ns += planned + 1_000_000
-            observed += observation
             now += planned + int(0.03 * S)
         closed = Trajectory(
             trajectory_id=name,
@@ -158,16 +156,16 @@ class World:
             status="ok",
             start_ns=start_ns,
             end_ns=now + int(0.01 * S),
-            turns=calls + 1,
-            tool_calls=calls,
+            turns=len(plan.turns),
+            tool_calls=plan.tool_calls,
             tool_ns=tool_ns,
-            prompt_tokens=900,
-            generated_tokens=tokens,
-            observation_tokens=observed,
+            prompt_tokens=plan.prompt_tokens,
+            generated_tokens=plan.generated_tokens,
+            observation_tokens=plan.observation_tokens,
             version_scheduled=version,
-            version_first=versions[0],
-            version_last=versions[-1],
-            reward=round(self.random.random(), 3),
+            version_first=version,
+            version_last=version,
+            reward=plan.reward,
         )
         return Played(closed, spans)
 
@@ -242,7 +240,7 @@ def play(spec: RunSpec) -> list[Event]:
     bye = Bye(
         mono_ns=end + S,
         wall_ns=1_790_000_000 * S + end + S - BEGIN,
-        events=len(world.events) + 2,
+        events=len(world.events) + 1,  # as counted when the Bye was made
         lost_events=0,
         recorder_ns=spec.steps * 9_000_000,
     )
@@ -264,7 +262,7 @@ def _synchronous(world: World) -> int:
         begin = now
         batch = [
             world.trajectory(
-                (step - 1) * spec.batch_size + prompt, sample, now + (prompt * 7 + sample) * 3_000_000, step - 1, []
+                (step - 1) * spec.batch_size + prompt, sample, now + (prompt * 7 + sample) * 3_000_000, step - 1
             )
             for prompt in range(spec.batch_size)
             for sample in range(spec.group_size)
@@ -307,7 +305,7 @@ def _async(world: World) -> int:
                 world.events.append(Gate(mono_ns=at, open=True, why="a version was trained", in_flight=len(running)))
                 gate_open = True
             jitter = (admitted % spec.batch_size) * 5_000_000
-            group = [world.trajectory(prompt, s, at + jitter, len(syncs), syncs) for s in range(spec.group_size)]
+            group = [world.trajectory(prompt, s, at + jitter, len(syncs)) for s in range(spec.group_size)]
             heapq.heappush(running, (max(p.end_ns for p in group), next(order), group))
             admitted += 1
         if gate_open:
@@ -331,10 +329,22 @@ def _async(world: World) -> int:
         syncs.append(synced)
         world.step(step, begin, now, [_seen(played, syncs) for _, _, members in groups for played in members])
         admit(synced)
-    for _, _, members in running:
+    for _, _, members in running:  # in flight at the end: what they did so far, and no Trajectory event
         for played in members:
+            world.events.append(_opened(played))
             world.events.extend(span for span in played.spans if span.end_ns <= now)
     return now
+
+
+def _opened(played: Played) -> Open:
+    closed = played.closed
+    return Open(
+        id=closed.prompt * 100 + closed.sample + 1,
+        start_ns=closed.start_ns,
+        phase=None,
+        native_name="trajectory",
+        trajectory_id=closed.trajectory_id,
+    )
 
 
 def _seen(played: Played, syncs: list[int]) -> Played:

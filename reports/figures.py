@@ -1,0 +1,104 @@
+"""The pictures of a report: made from tables and figures, written as PNG and SVG, with what each one shows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from harness.protocol.spec import Placement
+from reports import bars, straggler, style, timeline
+from reports.provenance import foot
+from results.store import RunTables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """One picture as written: its file stem, what it shows, and in words what can be read off it.
+
+    `path` is None when there was nothing to draw, and `text` says why.
+    """
+
+    name: str
+    text: str
+    path: Path | None
+
+
+def shown_steps(run: RunTables, window: Sequence[int]) -> list[int]:
+    """The steps that pictures show: the steady window's, or all recorded ones where there is no window."""
+    if window:
+        return list(window)
+    return sorted({int(step) for step in run.frame("steps")["step"]})
+
+
+def straggler_picture(run: RunTables, window: Sequence[int], folder: Path) -> Picture:
+    """Writes the straggler chart of the step with the median gap."""
+    relative = run.spec.placement is Placement.ASYNC
+    batch = straggler.choose_batch(
+        closed(run.frame("trajectories")), run.frame("spans"), shown_steps(run, window), relative=relative
+    )
+    if batch is None:
+        return Picture(name="straggler", text="No straggler chart: no step trained on a trajectory.", path=None)
+    text = f"{batch.choice[0].upper()}{batch.choice[1:]}: {len(batch.bars)} trajectories, sorted by completion"
+    if batch.gap_s is not None and batch.share is not None:
+        of = "the longest trajectory" if relative else "the rollout phase"
+        text += f"; median to last {batch.gap_s:.1f} s, {batch.share:.1%} of {of}"
+    if relative:
+        text += ". Asynchronous: no step waits for a whole batch, so each bar begins at its trajectory's own start"
+    line = foot(run, f"n = {len(batch.bars)} trajectories of step {batch.step}")
+    return _write("straggler", text + ".", lambda: straggler.draw(batch, line), folder)
+
+
+def timeline_picture(run: RunTables, window: Sequence[int], folder: Path) -> Picture:
+    """Writes the timeline of a few steps from the middle of the steady window."""
+    steps = timeline.choose_steps(shown_steps(run, window))
+    frames = timeline.Frames(
+        steps=run.frame("steps"),
+        spans=run.frame("spans"),
+        trajectories=run.frame("trajectories"),
+        turns=run.frame("turns"),
+        tool_calls=run.frame("tool_calls"),
+        syncs=run.frame("weight_syncs"),
+    )
+    made = timeline.build(frames, steps, shared=run.spec.placement is Placement.COLOCATED)
+    if made is None:
+        return Picture(name="timeline", text="No timeline: no step ended.", path=None)
+    span = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+    text = f"Phases per pool and trajectories in flight, {span} ({made.length_s:.0f} s)."
+    line = foot(run, f"n = {len(made.steps)} steps")
+    return _write("timeline", text, lambda: timeline.draw(made, line), folder)
+
+
+def account_picture(
+    run: RunTables, rows: Sequence[bars.Row], *, granularity: str, window_s: float, folder: Path
+) -> Picture:
+    """Writes the time account of every unit."""
+    line = foot(run, f"n = {len(rows)} units")
+    with style.styled():
+        made = bars.draw_account(rows, granularity=granularity, window_s=window_s, foot=line)
+    if made is None:
+        why = "no unit has an account" if not rows else f"{len(rows)} units are too many for one picture"
+        return Picture(name="account", text=f"No picture of the time account: {why}.", path=None)
+    return _write("account", "Share of the steady window by class, one bar per unit.", lambda: made, folder)
+
+
+def steps_picture(rows: Sequence[bars.Row], *, title: str, how: str, line: str, folder: Path) -> Picture:
+    """Writes the step times of several runs side by side."""
+    with style.styled():
+        made = bars.draw_steps(rows, title=title, how=how, foot=line)
+    if made is None:
+        return Picture(name="steps", text="No picture of step times: no run has a step in its window.", path=None)
+    return _write("steps", "Average seconds of a step by phase, one bar per run.", lambda: made, folder)
+
+
+def closed(trajectories: pd.DataFrame) -> pd.DataFrame:
+    """The trajectories that ended."""
+    return trajectories[trajectories["end_ns"].notna()]
+
+
+def _write(name: str, text: str, draw: Callable[[], Figure], folder: Path) -> Picture:
+    folder.mkdir(parents=True, exist_ok=True)
+    with style.styled():
+        png, _ = style.save(draw(), folder / name)
+    return Picture(name=name, text=text, path=png)
