@@ -1,0 +1,51 @@
+"""What the harness tells the supervisor at its start: one JSON line."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from harness.protocol.recorder import RUN_ID_VARIABLE
+
+SCRATCH_VARIABLE = "BENCH_TMP"  # a short folder of the run's own for sockets and session files; gone after the run
+RESTART_PERIOD_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """The child to run, the sampler beside it, and how patient to be. Times are seconds, paths absolute."""
+
+    run_id: str
+    arguments: tuple[str, ...]  # the child's argv, interpreter first
+    log: str  # the child's stdout and stderr
+    logs: str  # folder that keeps the logs found in `scratch`
+    scratch: str  # also the child's working folder, so that what a framework drops there goes with it
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the inherited environment
+    sampler: tuple[str, ...] = ()  # argv of the telemetry sampler; empty: none
+    sampler_log: str = "/dev/null"
+    lead_s: float = 0.0  # the sampler runs this long before the child starts (idle power)
+    grace_s: float = 20.0  # from asking the child to end until it is killed
+    leftover_grace_s: float = 5.0  # the same, for what outlives the child
+    settle_s: float = 2.0  # what a child that ended by itself left may end by itself too
+    restart_period_s: float = RESTART_PERIOD_S  # a dead sampler is restarted at most once in this time
+
+    @property
+    def child_env(self) -> dict[str, str]:
+        """What the child's environment has besides the inherited one."""
+        return {**self.env, RUN_ID_VARIABLE: self.run_id, SCRATCH_VARIABLE: self.scratch}
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> "Orders":
+        """The orders of one line.
+
+        Raises:
+            ValueError: not JSON.
+            TypeError: keys that do not fit.
+        """
+        raw = json.loads(line)
+        for name in ("arguments", "sampler"):
+            raw[name] = tuple(raw[name])
+        return cls(**raw)
