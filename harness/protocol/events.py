@@ -5,7 +5,7 @@ Times are `time.monotonic_ns()` of the recording host. Unknown is None, never 0.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -162,16 +162,18 @@ Event = Hello | Open | Span | Trajectory | Step | Metric | Gate | Failure | Bye
 EVENT_TYPES: Mapping[str, type[Event]] = {
     t.kind: t for t in (Hello, Open, Span, Trajectory, Step, Metric, Gate, Failure, Bye)
 }
+_FIELDS = {kind: tuple(f.name for f in fields(t)) for kind, t in EVENT_TYPES.items()}
 _TUPLES = ("gpu_uuids", "trajectory_ids", "dropped_ids", "values")
 
 
 def encode(event: Event) -> str:
     """One line without its newline. Non-finite floats raise ValueError: write None for unknown."""
-    return json.dumps(
-        {"k": event.kind, **{k: v for k, v in asdict(event).items() if v is not None}},
-        allow_nan=False,
-        separators=(",", ":"),
-    )
+    line: dict[str, Any] = {"k": event.kind}
+    for name in _FIELDS[event.kind]:
+        value = getattr(event, name)
+        if value is not None:
+            line[name] = value
+    return json.dumps(line, allow_nan=False, separators=(",", ":"))
 
 
 def decode(line: str) -> Event:

@@ -1,0 +1,1 @@
+"""SkyRL 0.4.0: colocated, disaggregated and fully async training of one agent workload."""

