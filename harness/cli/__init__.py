@@ -1,0 +1,76 @@
+"""The `bench` command: thin verbs, one file each; nothing heavy is imported before a verb runs."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from harness.cli.output import fail, save_traceback
+from harness.protocol.errors import BenchError
+
+_VERBS = {
+    "run": "run",
+    "collect": "collect",
+    "report": "report",
+    "list": "listing",
+    "logs": "logs",
+    "env": "env",
+    "doctor": "doctor",
+}
+INTERRUPTED = 130
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"harness.cli.{_VERBS[cmd_name]}").command
+        return command
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # half of `bench --help`, if imported above
+
+        click.echo(f"bench {version('agentic-rl-bench')}")
+        ctx.exit()
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def bench() -> None:
+    """Compare RL frameworks for agentic LLM training on the same work, and see where the GPU time went.
+
+    Exit codes: 0 done, 1 an error of bench itself, 2 a wrong request, 3 an environment, 4 the framework's run,
+    130 interrupted.
+    """
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Runs one command line; returns its exit code. Errors are one line on stderr, never a traceback."""
+    try:
+        code = bench.main(list(arguments), prog_name="bench", standalone_mode=False)
+    except BenchError as error:
+        return fail(str(error), error.exit_code)
+    except click.UsageError as error:
+        where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
+        return fail(" ".join(error.format_message().split()) + where, 2)
+    except click.ClickException as error:
+        return fail(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        return fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        path = save_traceback(error)
+        return fail(f"unexpected {type(error).__name__}: {error}; this is a defect of bench, details in {path}", 1)
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """Entry point of the `bench` script."""
+    sys.exit(call(sys.argv[1:]))

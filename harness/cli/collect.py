@@ -1,0 +1,25 @@
+"""`bench collect RUN`: Parquet tables from what a run recorded."""
+
+from pathlib import Path
+
+import click
+
+from harness.cli.output import traceback_into
+from harness.cli.runs import find_run, runs_dir_option
+
+
+@click.command("collect", short_help="Write a run's tables again.")
+@click.argument("run")
+@runs_dir_option
+def command(run: str, runs_dir: Path) -> None:
+    """Write a run's tables again from its events and samples.
+
+    RUN is a run folder, a name under the runs folder, or `latest`. Works for a killed run too, and as often as wanted.
+    """
+    folder = find_run(run, runs_dir)
+    from results.collect import collect
+
+    with traceback_into(folder, "collecting"):
+        tables = collect(folder)
+    counts = ", ".join(f"{name} {table.num_rows}" for name, table in tables.tables.items() if table.num_rows)
+    click.echo(f"{folder / 'tables'}: {counts}")

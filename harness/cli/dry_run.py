@@ -1,0 +1,41 @@
+"""What `bench run --dry-run` prints. Reads nothing that a launch does not read, writes nothing."""
+
+from pathlib import Path
+
+from adapters.base import Adapter
+from harness.cli.announce import announcement
+from harness.cli.output import table
+from harness.protocol.errors import SpecError
+from harness.specs import Resolved, check_machine, probe_machine
+
+
+def describe(resolved: Resolved, adapter: Adapter, runs_dir: Path) -> str:
+    """argv, environment, files and every override of the run, and whether this machine could start it."""
+    spec = resolved.spec
+    run_dir = runs_dir.resolve() / "RUN"
+    launch = adapter.launch(spec, run_dir)
+    try:
+        check_machine(spec, probe_machine())
+        here = "this machine can start it"
+    except SpecError as error:
+        here = f"this machine can't start it: {error}"
+    digests = [("work_digest", spec.work_digest), ("spec_digest", spec.spec_digest), ("here", here)]
+    parts = [
+        "dry run: nothing is started, nothing is written; RUN stands for the run's folder",
+        announcement(resolved, adapter) + "\n" + table(digests),
+        "argv (PYTHON is the environment's interpreter)\n  " + " ".join(["PYTHON", *launch.arguments]),
+        _listed("environment variables", [f"{key}={value}" for key, value in sorted(launch.env.items())]),
+        _listed("framework settings", list(launch.notes)),
+        _listed("overrides asked for with -o or [overrides]", [f"{k}={v}" for k, v in spec.overrides.items()]),
+        *(f"file {run_dir / name}\n{_indented(text)}" for name, text in sorted(launch.files.items())),
+        f"file {run_dir / 'spec.json'}\n{_indented(spec.to_json())}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _listed(title: str, lines: list[str]) -> str:
+    return f"{title}\n" + ("\n".join(f"  {line}" for line in lines) if lines else "  none")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.rstrip("\n").splitlines())

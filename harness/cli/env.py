@@ -1,0 +1,103 @@
+"""`bench env create|list|check|remove`: the frameworks' environments."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.output import table
+
+if TYPE_CHECKING:
+    from adapters.base import Environment
+
+
+@click.group("env", short_help="Build, check and remove environments.")
+def command() -> None:
+    """Build, check and remove the frameworks' own environments.
+
+    `bench run` builds what it needs; these verbs are for doing it beforehand, and for finding out what is wrong.
+    """
+
+
+def _which(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option("--engine", metavar="NAME", help="Default: the framework's usual engine.")(function)
+    function = click.option("--device", metavar="cuda|cpu", help="Default: cuda where a GPU is visible.")(function)
+    return click.argument("framework")(function)
+
+
+@command.command("create")
+@_which
+def create(framework: str, device: str | None, engine: str | None) -> None:
+    """Build the environment of FRAMEWORK, or finish a build that was interrupted."""
+    from harness import envs
+
+    environment = _environment(framework, device, engine)
+    if environment is None:
+        click.echo(f"{framework} runs in bench's own Python: there is nothing to build")
+        return
+    with envs.Display() as display:
+        python = envs.create(environment, progress=display)
+    click.echo(f"{environment.name}: ready, {python}")
+
+
+@command.command("list")
+def list_() -> None:
+    """List what is built, and what could be."""
+    from harness import envs
+
+    rows = [
+        (
+            row.name,
+            row.status.value,
+            "-" if row.size_bytes is None else f"{row.size_bytes / 1e9:.1f} GB",
+            row.created_utc or "-",
+            row.note,
+        )
+        for row in envs.list_environments()
+    ]
+    click.echo(f"environments in {envs.cache_folder()}\n")
+    click.echo(table(rows, ("environment", "status", "size", "built", "note")))
+
+
+@command.command("check")
+@_which
+def check(framework: str, device: str | None, engine: str | None) -> None:
+    """Import everything in the environment of FRAMEWORK, and compare it with its pins."""
+    from harness import envs
+    from harness.protocol.errors import EnvError
+
+    environment = _environment(framework, device, engine)
+    if environment is None:
+        click.echo(f"{framework} runs in bench's own Python: there is nothing to check")
+        return
+    found = envs.check(environment)
+    click.echo(f"{found.name}: Python {found.python}, {found.packages} packages, {found.interpreter}")
+    for one in found.imports:
+        click.echo(f"  import {one.module}: {one.error or f'ok, {one.seconds:.1f} s'}")
+    if not found.ok:
+        raise EnvError(
+            f"{found.name} is not as pinned: {'; '.join(found.problems)}; build it anew: bench env remove {found.name},"
+            f" then bench env create {framework} --device {environment.device.value}"
+        )
+    click.echo("as pinned")
+
+
+@command.command("remove")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove the environment NAME (as `bench env list` shows it)."""
+    from harness import envs
+
+    for folder in envs.remove(name):
+        click.echo(f"removed {folder}")
+
+
+def _environment(framework: str, device: str | None, engine: str | None) -> "Environment | None":
+    """The environment that a run of these would use; None for bench's own Python."""
+    from adapters.base import load_adapter
+    from harness.specs import resolve
+
+    # Any placement will do: environments are per framework, device and engine.
+    flags = {"framework": framework, "placement": "colocated", "device": device, "engine": engine}
+    spec = resolve(flags).spec
+    return load_adapter(framework).environment(spec.device, spec.engine)

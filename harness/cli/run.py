@@ -1,0 +1,136 @@
+"""`bench run`: resolve, show, run, report."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.output import fail, traceback_into
+from harness.cli.runs import runs_dir_option
+from harness.protocol.errors import BenchError
+
+if TYPE_CHECKING:
+    from adapters.base import Adapter
+    from harness.specs import Resolved
+
+_NAME, _WHOLE, _NUMBER = str, int, float
+
+# (flag, type, placeholder, help); the parameter's name is the spec's key. Values are checked by harness.specs, so that
+# a flag and a line of TOML fail alike. Defaults: GPU node | CPU.
+_GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
+    ("--framework", _NAME, "NAME", "Framework under test; `bench list frameworks` shows them."),
+    ("--placement", _NAME, "colocated|disaggregated|async", "Who shares GPUs, and how old training data may be."),
+    ("--gpus", _NAME, "T+R|N", "GPUs to train + roll out, e.g. 4+4; one number when colocated. Default: all, halved."),
+    ("--device", _NAME, "auto|cuda|cpu", "auto: cuda where a GPU is visible. cpu is a functional check."),
+    ("--model", _NAME, "NAME", "tiny, random:qwen3-{0.6b,1.7b,4b,8b,14b,32b}, a folder or a hub name."
+     " Default: largest up to 14b that fits | tiny."),
+    ("--steps", _WHOLE, None, "Policy updates. Default: 12 | 8."),
+    ("--warmup-steps", _WHOLE, None, "Steps before the measured window. Default: max-staleness + 2."),
+    ("--batch-size", _WHOLE, None, "Prompts a step. Default: 8 | 4."),
+    ("--group-size", _WHOLE, None, "Trajectories a prompt. Default: 3 | 2."),
+    ("--max-staleness", _WHOLE, None, "Policy versions a trajectory may lag. Default: 1 when async, else 0."),
+    ("--preset", _NAME, "NAME", "Shape of the work: deep-research | deep-research-smoke."),
+    ("--latency-scale", _NUMBER, None, "Factor on every planned tool latency. Default: 1."),
+    ("--seed", _WHOLE, None, "Seed of the plans. Default: 1."),
+    ("--context-tokens", _WHOLE, None, "Longest context. Default: 40960 | 2048."),
+    ("--micro-batch-tokens", _WHOLE, None, "Tokens a training micro-batch. Default: 40960 | 2048."),
+    ("--engine", _NAME, "NAME", "Inference engine. Default: vllm (none for simulated)."),
+    ("--rollout-tp", _WHOLE, None, "Tensor-parallel GPUs an engine. Default: 1."),
+    ("--offload", _NAME, "none|optimizer|full", "Training state moved off the GPU between uses. Default: none."),
+    ("--nodes", _WHOLE, None, "Machines. Default: 1."),
+    ("--workload", _NAME, "NAME", "Default: deep-research."),
+    ("--load", _NAME, "fixed|live", "Who decides what a trajectory does. Default: fixed (the plan)."),
+    ("--tools", _NAME, "NAME", "Default: mock."),
+    ("--timeout", _NUMBER, "SECONDS", "End the run after this time. Default: no limit (a stall always ends it)."),
+    ("--sample-hz", _NUMBER, None, "Telemetry samples a second. Default: 10."),
+)  # fmt: skip
+
+
+def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for flag, kind, metavar, text in reversed(_GROUPS):
+        function = click.option(flag, type=kind, metavar=metavar, help=text)(function)
+    return function
+
+
+@click.command("run", short_help="Run a framework, measure and report it.")
+@_spec_options
+@click.option("--as-shipped/--no-as-shipped", default=None, help="Keep the framework's own loss and defaults.")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help='TOML file with the same keys (steps = 8, gpus = "4+4", [overrides.skyrl]). Flags win.',
+)
+@click.option(
+    "-o",
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Setting passed to the framework verbatim and last; repeats. Recorded, and printed in the report.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be started, with every override. Writes nothing.")
+@click.option("--fault", "faults", multiple=True, hidden=True)
+@runs_dir_option
+def command(
+    config: Path | None,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    faults: tuple[str, ...],
+    runs_dir: Path,
+    **flags: object,
+) -> None:
+    """Run one framework in one placement on the planned work; measure, store and report it.
+
+    Example: bench run --framework skyrl --placement async
+
+    Defaults are given as GPU node | CPU. The first run of a framework builds its environment, and says what that
+    costs. Ctrl-C ends a run cleanly; what it recorded stays readable.
+    """
+    from adapters.base import load_adapter
+    from harness.specs import check_machine, probe_machine, resolve
+
+    if faults:
+        flags["faults"] = faults
+    resolved = resolve(flags, config=config, overrides=overrides)
+    adapter = load_adapter(resolved.spec.framework)
+    if dry_run:
+        from harness.cli.dry_run import describe
+
+        click.echo(describe(resolved, adapter, runs_dir))
+        return
+    check_machine(resolved.spec, probe_machine())
+    sys.exit(_run(resolved, adapter, runs_dir))
+
+
+def _run(resolved: "Resolved", adapter: "Adapter", runs_dir: Path) -> int:
+    from harness.cli.announce import announcement
+    from harness.live import make_display
+    from harness.run import run
+
+    click.echo(announcement(resolved, adapter), err=True)
+    result = run(resolved.spec, adapter, runs_dir, display=make_display(sys.stderr))
+    try:
+        _report(result.run_dir)
+    except BenchError as error:
+        if not result.exit_code:
+            raise
+        fail(str(error), result.exit_code)  # the run's own failure, below, says more
+    if result.exit_code:
+        fail(f"{result.run_dir.name} {result.status}: {result.reason} (bench logs {result.run_dir})", result.exit_code)
+    return result.exit_code
+
+
+def _report(run_dir: Path) -> None:
+    from reports.report import write_report
+    from results.metrics import compute
+
+    from harness.cli.summary import summary
+    from results.store import load_run
+
+    with traceback_into(run_dir, "reporting"):
+        report = write_report([run_dir], run_dir)
+        click.echo(summary(compute(load_run(run_dir)), report))

@@ -1,0 +1,64 @@
+"""What `bench` says of itself, and how little it loads to say it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.cli import call
+from harness.specs.request import KEYS
+
+HEAVY = ("pandas", "pyarrow", "matplotlib", "pydantic", "rich", "pynvml", "psutil", "filelock", "numpy", "harness.run")
+VERBS = ("run", "collect", "report", "list", "logs", "env", "doctor")
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--help"]) == 0
+    text = capsys.readouterr().out
+    lines = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
+    assert lines == list(VERBS)
+    assert "..." not in text.partition("Commands:")[2]  # no help that is cut
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([verb, "--help"]) == 0
+    assert f"bench {verb}" in capsys.readouterr().out
+
+
+def test_run_help_has_every_key_and_hides_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", "--help"]) == 0
+    text = capsys.readouterr().out
+    for key in KEYS:
+        flag = "--" + key.replace("_", "-")
+        assert (flag in text) == (key != "faults"), key
+    assert "--fault" not in text
+    for more in ("--config", "--override", "--dry-run", "--runs-dir"):
+        assert more in text
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom harness.cli import call\n"
+        "for a in (['--help'], ['run', '--help'], ['env', '--help']):\n    assert call(a) == 0\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("bench 0.")
+
+
+def test_the_installed_script_is_this_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from harness.cli import main; main()", "nonsense"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "bench: No such command 'nonsense'. (see: bench --help)\n"

@@ -1,0 +1,134 @@
+"""`bench run`: what a dry run prints (and that it writes nothing), and the exit code of each way to end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness.run
+from harness.cli import call
+from harness.protocol.errors import EnvError, WorkerError
+from harness.protocol.spec import RunSpec
+
+PLACED = ["run", "--framework", "skyrl", "--placement", "async", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("BENCH_SKYRL_PYTHON", raising=False)
+
+
+def test_dry_run_prints_all_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*PLACED, "-o", "trainer.policy.optimizer_config.lr=1e-3", "-o", "my.key=two words", "--dry-run"]
+    assert call(arguments) == 0
+    first = capsys.readouterr()
+    assert list(tmp_path.iterdir()) == []
+    for part in (
+        "nothing is written",
+        "PYTHON -m adapters.skyrl.worker",
+        f"{tmp_path}/runs/RUN/spec.json",
+        "HF_HUB_OFFLINE=1",
+        "trainer.train_batch_size=4",
+        "my.key=two words",
+        "this machine can start it",
+        "to be built",
+    ):
+        assert part in first.out
+    spec = first.out[first.out.index("  {") :]
+    assert RunSpec.from_json(spec).overrides["trainer.policy.optimizer_config.lr"] == "1e-3"
+    assert call(arguments) == 0
+    assert capsys.readouterr().out == first.out
+
+
+def test_dry_run_of_an_8_gpu_node_works_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", "--framework", "skyrl", "--placement", "async", "--device", "cuda", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "4 GPU(s) to train + 4 to roll out" in out
+    assert "random:qwen3-14b" in out
+    assert "this machine can't start it: device = cuda" in out
+
+
+def test_dry_run_leaves_a_read_only_folder_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*PLACED, "--runs-dir", str(tmp_path / "not" / "there"), "--dry-run"]) == 0
+    assert not (tmp_path / "not").exists()
+
+
+def test_the_python_of_a_container_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCH_SKYRL_PYTHON", "/opt/skyrl/bin/python")
+    assert call([*PLACED, "--dry-run"]) == 0
+    assert "/opt/skyrl/bin/python (from BENCH_SKYRL_PYTHON)" in capsys.readouterr().out
+
+
+def test_a_file_and_flags_reach_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[RunSpec] = []
+
+    def run(spec: RunSpec, *_: Any, **__: Any) -> None:
+        seen.append(spec)
+        raise WorkerError("stop here")
+
+    monkeypatch.setattr(harness.run, "run", run)
+    (tmp_path / "run.toml").write_text('framework = "skyrl"\nplacement = "colocated"\nsteps = 20\nseed = 7\n')
+    assert call(["run", "-c", "run.toml", "--steps", "5", "--fault", "die=2", "--as-shipped"]) == 4
+    (spec,) = seen
+    assert (spec.placement.value, spec.steps, spec.seed, spec.faults, spec.as_shipped) == (
+        "colocated",
+        5,
+        7,
+        ("die=2",),
+        True,
+    )
+
+
+def test_a_run_says_what_it_will_do_and_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise EnvError("no network")
+
+    monkeypatch.setattr(harness.run, "run", run)
+    assert call(["run", "--framework", "skyrl", "--placement", "async"]) == 3
+    err = capsys.readouterr().err
+    for part in ("skyrl 0.4.0, async", "device = cpu: ", "tiny", "to be built", "GB on disk", "functional check"):
+        assert part in err
+    assert err.endswith("bench: no network\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (EnvError("pip failed\nlast line"), 3, "bench: pip failed\nlast line\n"),
+        (WorkerError("skyrl died"), 4, "bench: skyrl died\n"),
+        (KeyboardInterrupt(), 130, "bench: interrupted\n"),
+    ],
+)
+def test_errors_have_their_codes(
+    error: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(harness.run, "run", run)
+    assert call(PLACED) == code
+    err = capsys.readouterr().err
+    assert err.endswith(text)
+    assert "Traceback" not in err
+
+
+def test_a_defect_is_one_line_and_its_traceback_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr(harness.run, "run", run)
+    assert call(PLACED) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("bench: unexpected ZeroDivisionError: by nought; this is a defect of bench, details in ")
+    path = Path(last.rpartition(" ")[2])
+    assert "ZeroDivisionError: by nought" in path.read_text()
+    path.unlink()
