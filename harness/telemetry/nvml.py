@@ -1,0 +1,399 @@
+"""GPU readings through NVML (`nvidia-ml-py`), in SI units, None where a sensor says nothing.
+
+Power has two meanings that are kept apart: `NVML_FI_DEV_POWER_INSTANT` and `NVML_FI_DEV_POWER_AVERAGE`. The older
+`nvmlDeviceGetPowerUsage` is a one-second average on Ampere and newer except GA100, and instantaneous on GA100 and
+older (NVML API reference); it fills the column it belongs to, and `Gpu.sources` says which call gave what.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field value that sums over the links
+BLANK_64 = 0x7FFFFFFFFFFFFFF0  # DCGM's integer blanks start here; NVML's "not available" is all ones
+BLANK_32 = 0xFFFFFFFF
+BLANK_DOUBLES = range(140_737_488_355_328, 140_737_488_355_344)  # DCGM's floating-point blanks
+
+Value = int | float | None
+Reading = dict[str, int | float | None]
+# (gpu uuid, field, reason): told once for each field that gives nothing
+Report = Callable[[str, str, str], None]
+
+_NAMES: dict[int, str] = {
+    value: name.removeprefix("NVML_ERROR_")
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_") and isinstance(value, int)
+}
+_GONE = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND}
+# Answers that will not change while the driver stays loaded: the call is not made again.
+_FINAL = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
+}
+
+
+class NvmlError(Exception):
+    """NVML cannot be used on this machine; the message says why."""
+
+
+class GpuLostError(Exception):
+    """A GPU fell off the bus or needs a reset; nothing more can be read from it."""
+
+
+def reason_of(code: int) -> str:
+    """NVML's name of a return code, e.g. NOT_SUPPORTED."""
+    return _NAMES.get(code, f"NVML return code {code}")
+
+
+def clean(value: int | float) -> Value:
+    """The value, or None where it is one of the numbers that sensors use for "no value"."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) and int(value) not in BLANK_DOUBLES else None
+    return None if value >= BLANK_64 or value == BLANK_32 or value in BLANK_DOUBLES else value
+
+
+class Nvml:
+    """The library, initialised. NVML itself is thread-safe."""
+
+    def __init__(self) -> None:
+        """Loads `libnvidia-ml.so.1` and initialises it.
+
+        Raises:
+            NvmlError: no library, no driver, or they do not fit.
+        """
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise NvmlError(f"NVML cannot be used: {reason_of(error.value)}") from None
+        self.driver = self._text(pynvml.nvmlSystemGetDriverVersion)
+        self.version = self._text(pynvml.nvmlSystemGetNVMLVersion)
+
+    def gpus(self, report: Report) -> tuple[list["Gpu"], list[tuple[int, str]]]:
+        """The GPUs of this machine, and (index, reason) of those that do not answer."""
+        found: list[Gpu] = []
+        bad: list[tuple[int, str]] = []
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise NvmlError(f"NVML cannot count the GPUs: {reason_of(error.value)}") from None
+        for index in range(count):
+            try:
+                uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
+                found.append(Gpu(index, uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid), report))
+            except pynvml.NVMLError as error:
+                bad.append((index, reason_of(error.value)))
+        return found, bad
+
+    def close(self) -> None:
+        """Shuts the library down; errors of a driver that is already gone are of no interest."""
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError:
+            return
+
+    @staticmethod
+    def _text(call: Callable[[], str]) -> str:
+        try:
+            return str(call())
+        except pynvml.NVMLError as error:
+            return f"unknown ({reason_of(error.value)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Readings of one group of calls, and when they were made."""
+
+    begin_ns: int
+    end_ns: int
+    values: Reading
+
+    @property
+    def mono_ns(self) -> int:
+        """Middle of the calls, monotonic ns."""
+        return (self.begin_ns + self.end_ns) // 2
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """Half the length of the calls, rounded up."""
+        return (self.end_ns - self.begin_ns + 1) // 2
+
+
+class Gpu:
+    """One GPU, addressed by its UUID. Every read raises GpuLostError once the GPU is gone.
+
+    Reads of different groups may be made from different threads.
+    """
+
+    def __init__(self, index: int, uuid: str, handle: Any, report: Report) -> None:
+        self.index = index
+        self.uuid = uuid
+        self.unsupported: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
+        self.power_limit_watts: float | None = None
+        self._handle = handle
+        self._report = report
+        self._lock = threading.Lock()
+        self._told: set[tuple[str, str]] = set()
+        self._power_fields = {
+            "power_instant_watts": pynvml.NVML_FI_DEV_POWER_INSTANT,
+            "power_average_watts": pynvml.NVML_FI_DEV_POWER_AVERAGE,
+            "energy_joules": pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+        }
+        self._power_calls: dict[str, Callable[[Any], int]] = {}
+        self._link_fields = {
+            "nvlink_tx_bytes": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 1024),
+            "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 1024),
+        }
+        self._link_fallback = {
+            "nvlink_tx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, 1),
+            "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, 1),
+        }
+
+    def prepare(self) -> None:
+        """Finds which call gives power and energy on this GPU. Must be called before `power`."""
+        answers = self._fields({name: (id_, 0) for name, id_ in self._power_fields.items()})
+        older = "power_average_watts" if self._usage_is_average() else "power_instant_watts"
+        calls: dict[str, Callable[[Any], int]] = {
+            older: pynvml.nvmlDeviceGetPowerUsage,
+            "energy_joules": pynvml.nvmlDeviceGetTotalEnergyConsumption,
+        }
+        for name, (value, code) in answers.items():
+            if code == pynvml.NVML_SUCCESS or code not in _FINAL:
+                self.sources[name] = "nvmlDeviceGetFieldValues"
+                continue
+            del self._power_fields[name]
+            call = calls.get(name)
+            if call is None:
+                self._nothing(name, code)
+                continue
+            value, code = self._plain(call)
+            if value is None and code in _FINAL:
+                self._nothing(name, code)
+            else:
+                self._power_calls[name] = call
+                self.sources[name] = call.__name__
+
+    def power(self) -> Timed:
+        """Instant and average power (W) and the energy counter (J, since the driver was loaded), of one moment."""
+        begin_ns = time.monotonic_ns()
+        answers = self._fields({name: (id_, 0) for name, id_ in self._power_fields.items()})
+        for name, call in self._power_calls.items():
+            answers[name] = self._plain(call)
+        end_ns = time.monotonic_ns()
+        values: Reading = {"power_instant_watts": None, "power_average_watts": None, "energy_joules": None}
+        for name, (raw, code) in answers.items():
+            if code != pynvml.NVML_SUCCESS:
+                self._nothing(name, code)
+            elif raw is None:
+                self._tell(name, "blank value")
+            elif raw == 0 and name != "energy_joules":
+                self._tell(name, "reads 0 W, which no powered GPU draws")
+            else:
+                values[name] = raw / 1000.0
+        values["power_limit_watts"] = self.power_limit_watts
+        return Timed(begin_ns, end_ns, values)
+
+    def state(self) -> Timed:
+        """Utilisation (ratio), memory (bytes), clocks (Hz), temperature (Celsius), throttle reasons (NVML's bits)."""
+        begin_ns = time.monotonic_ns()
+        util = self._get("util_ratio", pynvml.nvmlDeviceGetUtilizationRates)
+        memory = self._get("memory_used_bytes", _memory)
+        sm_mhz = self._get("sm_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
+        memory_mhz = self._get("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
+        celsius = self._get("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+        throttle = self._get("throttle_reasons", _throttle_reasons)
+        end_ns = time.monotonic_ns()
+        percent = self._scaled("util_ratio", None if util is None else util.gpu)
+        values: Reading = {
+            "util_ratio": None if percent is None else percent / 100,
+            "memory_used_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.used),
+            "memory_total_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.total),
+            "sm_clock_hz": self._scaled("sm_clock_hz", sm_mhz, 1_000_000),
+            "memory_clock_hz": self._scaled("memory_clock_hz", memory_mhz, 1_000_000),
+            "temperature_celsius": self._scaled("temperature_celsius", celsius, 1.0),
+            "throttle_reasons": self._scaled("throttle_reasons", throttle),
+        }
+        return Timed(begin_ns, end_ns, values)
+
+    def pcie(self) -> Timed:
+        """PCIe throughput (bytes/s) over the 20 ms that each of its two calls blocks. NVML's KB is read as 1,000 B."""
+        begin_ns = time.monotonic_ns()
+        tx = self._get("pcie_tx_bytes_per_s", pynvml.nvmlDeviceGetPcieThroughput, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+        rx = self._get("pcie_rx_bytes_per_s", pynvml.nvmlDeviceGetPcieThroughput, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+        values: Reading = {
+            "pcie_tx_bytes_per_s": self._scaled("pcie_tx_bytes_per_s", tx, 1000.0),
+            "pcie_rx_bytes_per_s": self._scaled("pcie_rx_bytes_per_s", rx, 1000.0),
+        }
+        return Timed(begin_ns, time.monotonic_ns(), values)
+
+    def nvlink(self) -> Timed:
+        """NVLink data bytes, cumulative, all links summed."""
+        begin_ns = time.monotonic_ns()
+        answers = self._fields({name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()})
+        values: Reading = {"nvlink_tx_bytes": None, "nvlink_rx_bytes": None}
+        for name, (raw, code) in answers.items():
+            if code == pynvml.NVML_SUCCESS:
+                values[name] = self._scaled(name, raw, self._link_fields[name][1])
+            elif code in _FINAL and name in self._link_fallback:
+                self._link_fields[name] = self._link_fallback.pop(name)  # newer GPUs count under another field
+            else:
+                self._nothing(name, code)
+                if code in _FINAL:
+                    del self._link_fields[name]
+        return Timed(begin_ns, time.monotonic_ns(), values)
+
+    def read_limit(self) -> float | None:
+        """Re-reads the enforced power limit (W), which `power` then carries."""
+        raw = self._get("power_limit_watts", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+        milliwatts = self._scaled("power_limit_watts", raw)
+        self.power_limit_watts = None if milliwatts is None else milliwatts / 1000
+        return self.power_limit_watts
+
+    def default_limit(self) -> float | None:
+        """The power limit (W) this board has by default."""
+        raw = self._get("power_limit_default_watts", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+        return None if raw is None else raw / 1000.0
+
+    def mig_enabled(self) -> bool | None:
+        """Whether the GPU is cut into instances; None where it cannot be."""
+        modes = self._get("mig_mode", pynvml.nvmlDeviceGetMigMode)
+        return None if modes is None else bool(modes[0])
+
+    def application_clocks_hz(self) -> tuple[int | None, int | None]:
+        """The SM clock asked for and the board's default for it, in Hz."""
+        sm = pynvml.NVML_CLOCK_SM
+        now = self._get("application_clock_hz", pynvml.nvmlDeviceGetApplicationsClock, sm)
+        default = self._get("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
+        return None if now is None else now * 1_000_000, None if default is None else default * 1_000_000
+
+    def process_ids(self) -> list[int] | None:
+        """Pids (of the host's namespace) that compute on this GPU; None where that cannot be read."""
+        found = self._get("compute_processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        return None if found is None else [int(process.pid) for process in found]
+
+    def describe(self) -> dict[str, Any]:
+        """What does not change while the run goes on."""
+        limits = self._get("power_limit_constraints", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        memory = self._get("memory_used_bytes", _memory)
+        pci = self._get("pci_bus_id", pynvml.nvmlDeviceGetPciInfo)
+        max_mhz = self._get("sm_clock_max_hz", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
+        capability = self._get("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability)
+        return {
+            "index": self.index,
+            "uuid": self.uuid,
+            "name": self._get("name", pynvml.nvmlDeviceGetName),
+            "minor_number": self._get("minor_number", pynvml.nvmlDeviceGetMinorNumber),
+            "pci_bus_id": None if pci is None else pci.busId,
+            "compute_capability": None if capability is None else ".".join(map(str, capability)),
+            "mig_mode": self.mig_enabled(),
+            "memory_total_bytes": None if memory is None else memory.total,
+            "power_limit_watts": self.read_limit(),
+            "power_limit_min_watts": None if limits is None else limits[0] / 1000.0,
+            "power_limit_max_watts": None if limits is None else limits[1] / 1000.0,
+            "power_limit_default_watts": self.default_limit(),
+            "sm_clock_max_hz": None if max_mhz is None else max_mhz * 1_000_000,
+        }
+
+    def _usage_is_average(self) -> bool:
+        architecture = self._get("architecture", pynvml.nvmlDeviceGetArchitecture)
+        if architecture is None or architecture == pynvml.NVML_DEVICE_ARCH_UNKNOWN:
+            return True  # every GPU since 2020 but one averages
+        capability = self._get("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability)
+        ga100 = (
+            architecture == pynvml.NVML_DEVICE_ARCH_AMPERE and capability is not None and tuple(capability) == (8, 0)
+        )
+        return bool(architecture >= pynvml.NVML_DEVICE_ARCH_AMPERE) and not ga100
+
+    def _fields(self, wanted: dict[str, tuple[int, int]]) -> dict[str, tuple[Value, int]]:
+        """Value (None for a blank) and return code per name, all read by one call."""
+        if not wanted:
+            return {}
+        try:
+            values = pynvml.nvmlDeviceGetFieldValues(self._handle, list(wanted.values()))
+        except pynvml.NVMLError as error:
+            self._lost_if(error.value)
+            return dict.fromkeys(wanted, (None, error.value))
+        answers: dict[str, tuple[Value, int]] = {}
+        for name, value in zip(wanted, values, strict=True):
+            self._lost_if(value.nvmlReturn)
+            answers[name] = (clean(_typed(value)) if value.nvmlReturn == 0 else None, value.nvmlReturn)
+        return answers
+
+    def _plain(self, call: Callable[[Any], int]) -> tuple[Value, int]:
+        try:
+            return clean(call(self._handle)), pynvml.NVML_SUCCESS
+        except pynvml.NVMLError as error:
+            self._lost_if(error.value)
+            return None, error.value
+
+    def _get(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        if name in self.unsupported:
+            return None
+        try:
+            return call(self._handle, *arguments)
+        except pynvml.NVMLError as error:
+            self._lost_if(error.value)
+            self._nothing(name, error.value)
+            return None
+
+    def _scaled(self, name: str, raw: int | float | None, factor: int | float = 1) -> Value:
+        if raw is None:
+            return None
+        value = clean(raw)
+        if value is None:
+            self._tell(name, "blank value")
+            return None
+        return value * factor
+
+    def _lost_if(self, code: int) -> None:
+        if code in _GONE:
+            raise GpuLostError(f"GPU {self.index} ({self.uuid}): {reason_of(code)}")
+
+    def _nothing(self, name: str, code: int) -> None:
+        if code in _FINAL:
+            self.unsupported[name] = reason_of(code)
+        self._tell(name, reason_of(code))
+
+    def _tell(self, name: str, reason: str) -> None:
+        with self._lock:
+            if (name, reason) in self._told:
+                return
+            self._told.add((name, reason))
+        self._report(self.uuid, name, reason)
+
+
+def _typed(value: Any) -> int | float:
+    """The member of a field value's union that its type names."""
+    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    if value.valueType >= len(members):
+        return BLANK_64
+    return getattr(value.value, members[value.valueType])  # type: ignore[no-any-return]
+
+
+def _memory(handle: Any) -> Any:
+    """Version 2 leaves the driver's own reserve out of `used`, as nvidia-smi does; older drivers lack it."""
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError as error:
+        if error.value not in _FINAL:
+            raise
+        return pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _throttle_reasons(handle: Any) -> int:
+    """The name of this call changed with driver 535; both give the same bits."""
+    try:
+        return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except pynvml.NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))

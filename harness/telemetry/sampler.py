@@ -1,0 +1,297 @@
+"""`python -m harness.telemetry.sampler`: samples GPUs and host into arrow segments until told to stop.
+
+Ends on SIGTERM and when its standard input, if a pipe, reaches EOF (its parent died). SIGINT is ignored: Ctrl-C
+reaches the whole terminal group, and the end of the run is to be sampled too.
+"""
+
+import argparse
+import os
+import random
+import select
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from harness.protocol.events import Failure, Hello, Metric, Scalar
+from harness.protocol.recorder import EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
+from harness.telemetry.cadence import Ticks
+from harness.telemetry.description import Description
+
+if TYPE_CHECKING:
+    from harness.telemetry.nvml import Gpu, Nvml, Timed
+    from harness.telemetry.segment import Segment
+
+HOST_HZ = 2.0
+OPEN_TIMEOUT_S = 10.0
+JOIN_TIMEOUT_S = 1.0
+
+
+class Signals:
+    """SIGTERM and the parent's end, waited for together with time passing.
+
+    A signal handler that set a threading.Event could deadlock with the wait it interrupts, so the signal arrives
+    through a pipe.
+    """
+
+    def __init__(self) -> None:
+        self.stopped: str | None = None
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._pipe = reader
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, _nothing)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._watched = [reader]
+        if _is_pipe(0):
+            self._watched.append(0)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits; True as soon as the sampler is to stop."""
+        end = time.monotonic() + seconds
+        while self.stopped is None:
+            left = max(0.0, end - time.monotonic())
+            ready, _, _ = select.select(self._watched, [], [], left)
+            if not ready:
+                return False
+            if self._pipe in ready and signal.SIGTERM in os.read(self._pipe, 64):
+                self.stopped = "SIGTERM"
+            elif 0 in ready and os.read(0, 4096) == b"":
+                self.stopped = "end of standard input"
+        return True
+
+
+class Opening(threading.Thread):
+    """Opens NVML in a thread, because a sick driver can hold that call for ever."""
+
+    def __init__(self, report: Callable[[str, str, str], None]) -> None:
+        super().__init__(name="open-nvml", daemon=True)
+        self._report = report
+        self.nvml: Nvml | None = None
+        self.gpus: list[Gpu] = []
+        self.bad: list[tuple[int, str]] = []
+        self.reason: str | None = None
+
+    def run(self) -> None:
+        """Sets `nvml` and `gpus`, or `reason`."""
+        from harness.telemetry.nvml import Nvml, NvmlError
+
+        try:
+            nvml = Nvml()
+            self.gpus, self.bad = nvml.gpus(self._report)
+            self.nvml = nvml
+            if not self.gpus:
+                self.reason = "NVML lists no usable GPU"
+        except NvmlError as error:
+            self.reason = str(error)
+
+
+class Sampler:
+    """One sampler process."""
+
+    def __init__(self, *, run_id: str, out: Path, events: Path, hz: float) -> None:
+        self.run_id = run_id
+        self.out = out
+        self.events = events
+        self.hz = hz
+        self._stop = threading.Event()
+        self._recorder: Recorder | None = None
+        self._told_full = False
+        self._told_disk = False
+
+    def run(self, signals: Signals) -> int:
+        """Samples until told to stop; returns the exit code.
+
+        Raises:
+            OSError: the folders cannot be made or the first lines not be written.
+        """
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.events.mkdir(parents=True, exist_ok=True)
+        opening = Opening(self._unsupported)
+        opening.start()
+        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        while opening.is_alive() and time.monotonic() < deadline:
+            if signals.wait(0.01):
+                break
+        silent = opening.is_alive()
+        nvml = None if silent else opening.nvml
+        versions = {} if nvml is None else {"driver": nvml.driver, "nvml": nvml.version}
+        hello = make_hello(self.run_id, "sampler", versions=versions)
+        self._recorder = Recorder(self.events / f"{hello.host}-{hello.pid}.jsonl", hello)
+
+        from harness.telemetry.segment import Segment
+
+        segment = Segment(self.out / f"{hello.host}-{hello.pid}-{hello.wall_ns}.arrows")
+        reason = opening.reason
+        if silent:
+            reason = f"NVML did not answer within {OPEN_TIMEOUT_S:g} s, or before the sampler was told to stop"
+        self.metric("telemetry.gpus", float(0 if silent else len(opening.gpus)), "GPUs", {"reason": reason})
+        rng = random.Random()
+        description = Description(self.out, hello.host)
+        ended = True
+        for index, why in opening.bad:
+            from harness.telemetry.nvml import GpuLostError
+
+            self._fail(GpuLostError(f"GPU {index} does not answer: {why}"))
+        if nvml is not None and opening.gpus:
+            ended = self._with_gpus(opening.gpus, segment, hello, description, rng, signals)
+        else:
+            self._describe_none(description)
+            self._host_loop(segment, hello.host, rng, signals)
+        return self._end(segment, signals, nvml if ended else None)
+
+    def metric(self, name: str, value: float | None, unit: str, labels: Mapping[str, Scalar]) -> None:
+        """Records a number; a full disk is told once on standard error and does not end the sampling."""
+        known = {key: label for key, label in labels.items() if label is not None}
+        self._record(Metric(name=name, mono_ns=time.monotonic_ns(), value=value, unit=unit, labels=known))
+
+    def _with_gpus(
+        self,
+        gpus: "list[Gpu]",
+        segment: "Segment",
+        hello: Hello,
+        description: Description,
+        rng: random.Random,
+        signals: Signals,
+    ) -> bool:
+        from harness.telemetry.watch import GpuWatch
+
+        def emit(uuid: str, reading: "Timed") -> None:
+            row: dict[str, str | int | float | None] = {"host": hello.host, "gpu": uuid, **reading.values}
+            row |= {"mono_ns": reading.mono_ns, "uncertainty_ns": reading.uncertainty_ns}
+            segment.append(row)
+
+        watch = GpuWatch(
+            gpus,
+            run_id=self.run_id,
+            hz=self.hz,
+            stop=self._stop,
+            emit=emit,
+            metric=self.metric,
+            fail=self._fail,
+            description=description,
+            versions=hello.versions,
+            rng=rng,
+        )
+        watch.start()
+        self._host_loop(segment, hello.host, rng, signals)
+        self._stop.set()
+        return watch.join(JOIN_TIMEOUT_S)
+
+    def _host_loop(self, segment: "Segment", host: str, rng: random.Random, signals: Signals) -> None:
+        """Samples the host and flushes, in this process's main thread, until told to stop."""
+        from harness.telemetry.host import HostReader, load_ratio
+        from harness.telemetry.segment import FLUSH_PERIOD_S
+
+        self.metric("contamination.host_load", load_ratio(), "ratio", {"why": "load average of the last minute"})
+        reader = HostReader()
+        now = time.monotonic_ns()
+        ticks = Ticks(1 / min(self.hz, HOST_HZ), now, rng)
+        due, flush_ns = ticks.next(now), now
+        while not signals.wait(max(0, min(due, flush_ns) - time.monotonic_ns()) / 1e9):
+            begin = time.monotonic_ns()
+            if begin >= due:
+                values = reader.read()
+                end = time.monotonic_ns()
+                row: dict[str, str | int | float | None] = {"host": host, **values}
+                row |= {"mono_ns": (begin + end) // 2, "uncertainty_ns": (end - begin + 1) // 2}
+                segment.append(row)
+                due = ticks.next(end)
+            if begin >= flush_ns:
+                self._flush(segment)
+                flush_ns = begin + round(FLUSH_PERIOD_S * 1e9)
+
+    def _flush(self, segment: "Segment") -> None:
+        try:
+            segment.flush()
+        except OSError as error:
+            if not self._told_disk:
+                self._told_disk = True
+                self._fail(error)
+
+    def _end(self, segment: "Segment", signals: Signals, nvml: "Nvml | None") -> int:
+        try:
+            segment.close()
+        except OSError as error:
+            self._fail(error)
+        labels = {"lost": segment.lost_rows, "ended_by": signals.stopped}
+        self.metric("telemetry.rows", float(segment.rows), "rows", labels)
+        code = 1 if segment.lost_rows or self._told_full else 0
+        try:
+            if self._recorder is not None:
+                self._recorder.bye()
+        except OSError as error:
+            print(f"sampler: {error}", file=sys.stderr)
+            code = 1
+        if nvml is not None:
+            nvml.close()
+        return code
+
+    def _describe_none(self, description: Description) -> None:
+        try:
+            description.write_empty()
+        except OSError as error:
+            self._fail(error)
+
+    def _unsupported(self, uuid: str, field: str, reason: str) -> None:
+        self.metric("telemetry.unsupported", None, "", {"gpu": uuid, "field": field, "reason": reason})
+
+    def _fail(self, error: BaseException) -> None:
+        self._record(
+            Failure(
+                mono_ns=time.monotonic_ns(), boundary="telemetry", type=type(error).__name__, message=str(error)[:4000]
+            )
+        )
+
+    def _record(self, event: Metric | Failure) -> None:
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.emit(event)
+        except RecorderFullError as error:
+            if not self._told_full:
+                self._told_full = True
+                print(f"sampler: {error}", file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; see `--help`."""
+    signals = Signals()  # first: a SIGTERM during the start must end it cleanly too
+    parser = argparse.ArgumentParser(prog="python -m harness.telemetry.sampler", description=__doc__)
+    parser.add_argument("--run-id", required=True, help="id of the run; GPU processes without it count as foreign")
+    parser.add_argument("--out", required=True, type=Path, help="folder for *.arrows segments and gpus.json")
+    parser.add_argument("--hz", type=float, default=10.0, help="GPU samples per second, 10 if not given")
+    parser.add_argument("--events", type=Path, help=f"events folder; ${EVENTS_VARIABLE}, else OUT/../events")
+    options = parser.parse_args(arguments)
+    if not 0 < options.hz <= 100:
+        parser.error(f"--hz {options.hz:g}: allowed is more than 0 and at most 100")
+    events = options.events or Path(os.environ.get(EVENTS_VARIABLE) or options.out.parent / "events")
+    try:
+        return Sampler(run_id=options.run_id, out=options.out, events=events, hz=options.hz).run(signals)
+    except OSError as error:
+        print(f"sampler: cannot sample into {options.out}: {error}", file=sys.stderr)
+        return 3
+
+
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """The wake-up pipe has the signal; without a Python handler nothing would be written to it."""
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread held up inside the driver must not hold up the exit.
+    os._exit(code)
