@@ -120,7 +120,8 @@ def draw(batch: Batch, foot: str) -> Figure:
             )
     axes.set_ylim(count - 0.4, -0.6)
     end = max(bar.end_s for bar in batch.bars)
-    axes.set_xlim(0, end * 1.015 if end > 0 else 1)
+    begin = min([0.0, *(bar.start_s for bar in batch.bars)])
+    axes.set_xlim(begin, end * 1.015 if end > 0 else 1)
     axes.set_xlabel(
         "seconds since the trajectory's own start" if batch.relative else "seconds since the rollout phase began"
     )
@@ -157,7 +158,7 @@ def _batch(step: int, rows: pd.DataFrame, spans: pd.DataFrame, *, relative: bool
         bars=tuple(bars),
         relative=relative,
         phase_s=last if relative else (finish - begin) / 1e9,
-        median_s=float(np.median([bar.end_s for bar in bars])) if enough else None,
+        median_s=bars[(len(bars) + 1) // 2 - 1].end_s if enough else None,  # an order statistic, the lower one
         last_s=last if enough else None,
         choice=f"step {step}",
     )
@@ -175,7 +176,7 @@ def _phase(step: int, spans: pd.DataFrame, first_start: int, last_end: int) -> t
     ]
     if native.empty:
         return first_start, last_end
-    return min(int(native["start_ns"].min()), first_start), max(int(native["end_ns"].max()), last_end)
+    return int(native["start_ns"].min()), int(native["end_ns"].max())
 
 
 def _words(batch: Batch) -> tuple[str, str]:
