@@ -53,14 +53,11 @@ def _run(spec: RunSpec, run_dir: Path, recorder: Recorder) -> None:
     model = resolve_model(spec.model, "float32" if on_cpu else "bfloat16")
 
     import ray
-    from skyrl.train.config import SkyRLTrainConfig
-    from skyrl.train.utils import validate_cfg
     from skyrl.train.utils.utils import initialize_ray
 
-    from adapters.skyrl.overrides import overrides
+    from adapters.skyrl.worker.validate import validate
 
-    config: Any = SkyRLTrainConfig.from_cli_overrides([*overrides(spec, run_dir), f"trainer.policy.model.path={model}"])
-    validate_cfg(config)
+    config = validate(spec, run_dir, model)
     if on_cpu:
         from adapters.skyrl.cpu.trainer import declare_logical_gpus, install_workers
 
