@@ -15,7 +15,7 @@ class ChatCodec:
         Raises:
             ValueError: the template does not render a user message followed by a tool message.
         """
-        self._encode = lambda text: tokenizer.encode(text, add_special_tokens=False)
+        self._tokenizer = tokenizer
         first = tokenizer.apply_chat_template(
             [{"role": "user", "content": _MARK_A}], tokenize=False, add_generation_prompt=True
         )
@@ -38,6 +38,9 @@ class ChatCodec:
         self._observation_suffix = self._encode(after)
         self._filler = self._encode(" the")
         self.pad_id = int(tokenizer.pad_token_id)
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     @property
     def observation_overhead(self) -> int:

@@ -55,7 +55,7 @@ def patch_autocast() -> None:
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             return contextlib.nullcontext()
 
-    torch.autocast = Autocast  # type: ignore[misc]
+    torch.autocast = Autocast
 
 
 class CPUWorkerMixin:

@@ -1,0 +1,74 @@
+"""`simulated`, parent half: plays plans through the real protocol, and computes nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from adapters.base import Environment, Launch
+from adapters.simulated.faults import Faults
+from harness.protocol.phases import Phase
+from harness.protocol.spec import Device, Load, Placement, RunSpec
+from workloads.deep_research.plan import PRESETS
+
+
+class SimulatedAdapter:
+    """No framework: sleeps stand for work, in wall time. `latency_scale` scales the tools' latencies and no other."""
+
+    name: str = "simulated"
+    framework_version: str = "simulated 1"
+    phases: Mapping[str, Phase | None] = {
+        "step": None,
+        "trajectory": None,
+        "generate": Phase.GENERATION,
+        "turn": Phase.GENERATION,
+        "tool": Phase.TOOL,
+        "reward": Phase.REWARD,
+        "wait_for_batch": Phase.WAIT_ROLLOUT,
+        "wait_for_groups": Phase.WAIT_ROLLOUT,
+        "make_batch": Phase.DATA,
+        "load_optimizer": Phase.OFFLOAD,
+        "offload_optimizer": Phase.OFFLOAD,
+        "logprob": Phase.LOGPROB,
+        "advantage": Phase.ADVANTAGE,
+        "train": Phase.TRAIN,
+        "weight_sync": Phase.WEIGHT_SYNC,
+        "update_weights": Phase.WEIGHT_SYNC,
+        "probe": Phase.OVERHEAD,
+        "log_step": Phase.OVERHEAD,
+    }
+    verified_on: Mapping[tuple[str, str], str] = {
+        (placement.value, device.value): "simulated: computes nothing on any device"
+        for placement in Placement
+        for device in Device
+    }
+
+    def environment(self, device: Device, engine: str) -> Environment | None:
+        """None: the harness's own Python runs it."""
+        return None
+
+    def supports(self, spec: RunSpec) -> str | None:
+        """None for every placement and device under the fixed load with mock tools; else what is wrong."""
+        if spec.load is not Load.FIXED:
+            return f"load = {spec.load.value}: there is no model to decide; allowed is {Load.FIXED.value}"
+        if spec.tools != "mock":
+            return f"tools = {spec.tools}: allowed is mock"
+        if spec.preset not in PRESETS:
+            return f"preset = {spec.preset}: allowed is one of {', '.join(PRESETS)}"
+        if spec.overrides:
+            return f"overrides = {', '.join(spec.overrides)}: there is no framework to override"
+        try:
+            faults = Faults.of(spec)
+        except ValueError as error:
+            return str(error)
+        if faults.overstale and spec.placement is not Placement.ASYNC:
+            return f"fault overstale: {spec.placement.value} trains on nothing old; allowed with async"
+        return None
+
+    def launch(self, spec: RunSpec, run_dir: Path) -> Launch:
+        """The worker module, in the harness's own Python."""
+        return Launch(
+            arguments=("-m", "adapters.simulated.worker", str(run_dir / "spec.json")),
+            notes=("simulated: plays the plan and computes nothing",),
+        )
+
+
+ADAPTER = SimulatedAdapter()
