@@ -1,0 +1,29 @@
+"""What a plain `pytest` leaves out is named at its end, with the reason and the way to run it."""
+
+import pytest
+
+NEEDS = {
+    "framework": "checks of real framework runs, which .ci/run makes first: BENCH_RUNS=<runs folder> pytest -m framework",
+    "gpu": "needs an NVIDIA GPU: pytest -m gpu",
+}
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Starts the count."""
+    config.stash[_LEFT_OUT] = {}
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Counts what was left out, by marker."""
+    for item in items:
+        counts = item.config.stash[_LEFT_OUT]
+        for marker in NEEDS:
+            if item.get_closest_marker(marker) is not None:
+                counts[marker] = counts.get(marker, 0) + 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says it."""
+    for marker, count in config.stash[_LEFT_OUT].items():
+        terminalreporter.write_line(f"not run: {count} test(s) marked `{marker}`: {NEEDS[marker]}")
