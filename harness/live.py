@@ -74,12 +74,10 @@ class LiveDisplay:
         self.console = console
         self._live: Live | None = None
         self._drawn = float("-inf")
-        self._stage = ""
 
     def stage(self, text: str) -> None:
         """A line above the table."""
-        self._stage = text
-        self.console.print(text, highlight=False)
+        self.console.print(text, highlight=False, markup=False)
 
     def update(self, progress: Progress, steps: int, watts: float | None) -> None:
         """Redraws when the last drawing is old enough."""

@@ -18,7 +18,7 @@ from harness.envs import ensure
 from harness.live import Display, make_display
 from harness.power import LatestPower
 from harness.protocol import PROTOCOL_VERSION
-from harness.protocol.errors import BenchError, SpecError
+from harness.protocol.errors import BenchError, SpecError, WorkerError
 from harness.protocol.recorder import EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
 from harness.protocol.spec import Device, Load, RunSpec
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
@@ -68,6 +68,7 @@ def run(
     Raises:
         SpecError: the spec is impossible here, or a folder of that name exists.
         EnvError: the environment or the run folder can't be made.
+        WorkerError: the tables can't be written. What becomes of the worker itself is in the result, not raised.
     """
     display = display or make_display(sys.stderr)
     check(spec, adapter)
@@ -81,8 +82,7 @@ def run(
         folder.write_files(launch.files)
         folder.write_meta(environment=environment_facts(environment, python), note=list(launch.notes))
         outcome = supervise(folder, spec, launch, python, limits, display, sampler)
-        display.stage("collecting the tables")
-        collect(folder.path)
+        make_tables(folder, display)
         folder.seal()
     return RunResult(run_dir=folder.path, status=outcome.status, reason=outcome.reason, exit_code=outcome.exit_code)
 
@@ -149,6 +149,22 @@ def supervise(
         **last_facts(outcome), versions=control.progress.versions, note=[*folder.meta["note"], *outcome.notes]
     )
     return outcome
+
+
+def make_tables(folder: RunFolder, display: Display) -> None:
+    """Collects the tables. Where they can't be written the events stay, and the run has not finished.
+
+    Raises:
+        WorkerError: the disk is full, or the folder can't be written.
+    """
+    display.stage("collecting the tables")
+    try:
+        collect(folder.path)
+    except OSError as error:
+        reason = f"the tables can't be written: {error}; the events are kept: free some space, then `bench collect`"
+        if folder.meta["status"] == "finished":
+            folder.write_meta(status="failed", reason=reason, exit_code=WorkerError.exit_code)
+        raise WorkerError(f"{reason} {folder.path}") from error
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class RunFolder:
             EnvError: the folder can't be made or has no room.
         """
         stem = name or f"{_utc('%Y%m%dT%H%M%SZ')}-{spec.framework}-{spec.placement.value}-{spec.spec_digest[:6]}"
+        path = None
         try:
             runs_dir.mkdir(parents=True, exist_ok=True)
             path = _make_new(runs_dir.resolve(), stem, may_number=name is None)
@@ -51,6 +53,8 @@ class RunFolder:
             _allocate(path / ".ballast")
             (path / "spec.json").write_text(spec.to_json() + "\n", encoding="utf-8")
         except OSError as error:
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
             room = "free some space, or name another place with --runs-dir" if error.errno in NO_SPACE else "check it"
             raise EnvError(f"no run folder can be made in {runs_dir}: {error}; {room}") from error
         return folder
@@ -151,7 +155,9 @@ def read_status(run_dir: Path) -> RunStatus:
         meta = json.loads((run_dir / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         meta = {}
-    status = meta.get("status", "running")
+    if not isinstance(meta, dict) or meta.get("status") not in STATUSES:
+        meta = {"status": "running"}  # not written yet, or damaged: what is left to ask is the lock
+    status = meta["status"]
     reason = meta.get("reason") or ""
     if status == "running" and not _locked(run_dir / "lock"):
         status, reason = "interrupted", "the harness was killed"
