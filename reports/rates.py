@@ -101,7 +101,8 @@ def cost_line(recorder_s: float | None, wall_s: float, notes: Footnotes) -> str:
     """The recorder's own cost, as it summed it itself."""
     if recorder_s is None or wall_s <= 0:
         return f"Recorder's own cost: {notes.unknown('the recorder reported no cost in the window')}"
-    return f"Recorder's own cost, summed by itself: {seconds(recorder_s)} of {seconds(wall_s)}, {percent(recorder_s / wall_s)}."
+    share = percent(recorder_s / wall_s)
+    return f"Recorder's own cost, summed by itself: {seconds(recorder_s)} of {seconds(wall_s)}, {share}."
 
 
 def _blank(value: float | None, notes: Footnotes, reason: str) -> str:

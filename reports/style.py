@@ -14,8 +14,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
 INK = "#222222"
 SOFT = "#6B6B6B"
@@ -181,14 +180,17 @@ def save(made: Figure, stem: Path) -> list[Path]:
     return [png, svg]
 
 
-@lru_cache(maxsize=4096)
 def breadth(text: str, size: float, weight: str = "normal") -> float:
-    """Width of a text in points, as it will be drawn."""
-    if not text.strip():
-        return 0.3 * size * len(text)
-    prop = FontProperties(family="DejaVu Sans", size=size, weight=weight)
-    path = TextPath((0, 0), text, prop=prop, usetex=False)
-    return float(path.get_extents().x1)
+    """Width of a text in points, as it will be drawn (the sum of its letters' advances: kerning is ignored)."""
+    return size * sum(_advance(letter, weight) for letter in text)
+
+
+@lru_cache(maxsize=4096)
+def _advance(letter: str, weight: str) -> float:
+    """How far one letter moves the pen, in em."""
+    font = get_font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
+    font.set_size(100, 72)
+    return float(font.load_char(ord(letter)).linearHoriAdvance) / 65_536 / 100
 
 
 def fit(text: str, size: float, points: float) -> str:

@@ -7,13 +7,50 @@ import pandas as pd
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from results.account import Account, UnitAccount
 from results.adherence import Adherence
+from results.phases import PhaseRow
 from results.staleness import Distribution, Staleness
 from results.sync_proof import Part, SyncProof
+from results.window import Window
 
 _MOST_UNITS = 64
 _MOST_FAILURES = 20
 
-IDLE = ("tool_wait", "agent", "empty", "wait_train", "wait_rollout")
+PHASE_NAMES = {
+    "generation": "Generate (inference + tools)",
+    "wait_rollout": "Wait for rollout",
+    "logprob": "Forward (logprobs)",
+    "advantage": "Advantages",
+    "train": "Train (policy update)",
+    "weight_sync": "Weight sync",
+    "offload": "Offload",
+    "reward": "Reward",
+    "data": "Data",
+    "overhead": "Overhead",
+    "checkpoint": "Checkpoint",
+    "eval": "Eval",
+    "other": "other (nothing recorded)",
+}
+
+
+def phase_table(rows: Sequence[PhaseRow], window: Window) -> list[str]:
+    """`Phase | Avg time | % of step` of the train track; the rows sum to the step, `other` is always among them."""
+    body = [
+        [escape(PHASE_NAMES.get(row.phase, row.phase.replace("_", " "))), seconds(row.mean_s), percent(row.share)]
+        for row in sorted(rows, key=lambda row: row.phase == "other")
+    ]
+    total = sum(row.mean_s for row in rows)
+    body.append(["**Total step**", f"**{seconds(total)}**", f"**{percent(total * window.steps / window.seconds)}**"])
+    return table(["Phase", "Avg time", "% of step"], body, "l")
+
+
+def native_names(rows: Sequence[PhaseRow]) -> list[str]:
+    """Which of the framework's own timers each phase is made of."""
+    named = [row for row in rows if row.native_names]
+    return table(
+        ["Phase", "Framework's timers", "Spans"],
+        [[escape(row.phase), ", ".join(code(name) for name in row.native_names), f"{row.n:,}"] for row in named],
+        "llr",
+    )
 
 
 def account_table(account: Account, notes: Footnotes) -> list[str]:

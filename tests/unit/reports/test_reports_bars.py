@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from reports import bars, style
@@ -32,8 +30,8 @@ def test_hundreds_of_units_are_left_to_the_table() -> None:
     assert bars.draw_account(many, granularity="engine", window_s=1, foot="") is None
 
 
-@pytest.mark.parametrize("count", [1, 2, 17, 64])
-def test_long_names_stay_inside_the_picture(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count", [1, 17])
+def test_long_names_stay_inside_the_picture(count: int) -> None:
     rows = [
         bars.Row(name=f"W{n} " + "W" * 200, parts={"train": 20.0 + n, "zzz_unheard_of": 1.0}, note="n = " + "9" * 99)
         for n in range(count)
@@ -41,7 +39,6 @@ def test_long_names_stay_inside_the_picture(tmp_path: Path, count: int) -> None:
     with style.styled():
         made = bars.draw_steps(rows, title="T" * 300, how="how " * 80, foot="f " * 300)
         assert made is not None
-        style.save(made, tmp_path / "steps")
         renderer = made.canvas.get_renderer()  # type: ignore[attr-defined]
         texts = [*made.texts, *made.axes[0].texts, *made.axes[0].get_yticklabels()]
         for text in texts:

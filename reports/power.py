@@ -1,0 +1,143 @@
+"""The telemetry part of a report: GPU energy with its verdict, host load, and nothing at all of a GPU that is not there."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.protocol.spec import Device
+from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
+from reports.provenance import random_weights
+from results.energy import ClassEnergy, Energy, GpuEnergy
+from results.store import RunTables
+from results.window import Window
+
+NO_GPU = "the run used no GPU"
+REASONS = {
+    "partial_coverage": "the sensor covers only part of the window",
+    "gpu_lost": "the GPU stopped answering",
+    "gap_too_long": "a gap between readings is too long",
+    "counter_reset": "the energy counter was reset",
+    "no_counter": "there is no energy counter",
+    "average_only": "only averaged power is there",
+    "part_time_sensor": "the sensor looks only part of the time",
+    "window_short": "the window is shorter than two refreshes of the sensor",
+    "k_off": "counter and integral of power differ",
+    "no_limit": "the power limit is not known",
+}
+
+
+def has_gpu(run: RunTables) -> bool:
+    """Whether the run used GPUs: only then may a GPU number be printed."""
+    return run.spec.device is Device.CUDA
+
+
+def energy_verdict(run: RunTables, energy: Energy | None) -> str:
+    """The verdict on the energy figures, with its reasons in words."""
+    if not has_gpu(run):
+        return f"no energy figures: {NO_GPU}"
+    if energy is None or energy.verdict is None:
+        return f"none: {escape(energy.note) if energy and energy.note else 'there is no window'}"
+    reasons = "; ".join(REASONS.get(reason, reason) for reason in energy.reasons)
+    return f"**{energy.verdict}**" + (f" ({escape(reasons)})" if reasons else "")
+
+
+def telemetry(run: RunTables, window: Window | None, energy: Energy | None, notes: Footnotes) -> list[str]:
+    """GPU part (absent without a GPU, and said so) and host part."""
+    lines = _gpu_part(run, energy, notes) if has_gpu(run) else [f"No GPU: {NO_GPU}, so no GPU figure is shown."]
+    return [*lines, "", *_host_part(run, window)]
+
+
+def _gpu_part(run: RunTables, energy: Energy | None, notes: Footnotes) -> list[str]:
+    if energy is None:
+        return [f"GPU energy: {notes.unknown('there is no steady window')}"]
+    why = energy.note or "not known"
+    lines = [f"Energy verdict: {energy_verdict(run, energy)}."]
+    if random_weights(run.spec):
+        lines[0] += " Power depends on the data: these are **random weights**."
+    rows = [
+        ["GPU power utilisation, all GPUs", _share(energy.power_utilisation, notes, why)],
+        *([f"GPU power utilisation, {pool} pool", percent(ratio)] for pool, ratio in energy.pools.items()),
+        ["idle, before the launch", _idle(energy, notes)],
+        ["energy of the window", notes.unknown(why) if energy.joules is None else f"{number(energy.joules / 1e3)} kJ"],
+        ["energy per trained trajectory", _per_trained(energy, notes, why)],
+    ]
+    lines += ["", *table(["GPU power and energy", "value"], rows, "l")]
+    if energy.gpus:
+        lines += ["", *_per_gpu(energy.gpus, notes)]
+    if energy.classes:
+        lines += ["", *_per_class(energy.classes, notes)]
+    return lines
+
+
+def _per_gpu(gpus: Sequence[GpuEnergy], notes: Footnotes) -> list[str]:
+    def words(gpu: GpuEnergy) -> str:
+        return "; ".join(REASONS.get(reason, reason) for reason in gpu.reasons) or "no valid series"
+
+    rows = [
+        [
+            code(gpu.gpu),
+            escape(gpu.pool) if gpu.pool else notes.unknown("no process told its pool"),
+            notes.unknown(words(gpu)) if gpu.joules is None else f"{number(gpu.joules / 1e3)} kJ",
+            escape(gpu.source) if gpu.source else notes.unknown(words(gpu)),
+            notes.unknown("needs both the counter and instant power") if gpu.k is None else f"{gpu.k:.3f}",
+            gpu.verdict,
+            escape(words(gpu)) if gpu.reasons else " ",
+        ]
+        for gpu in gpus
+    ]
+    return table(["GPU", "pool", "energy", "from", "k", "verdict", "reasons"], rows, "llrlrll")
+
+
+def _per_class(classes: Sequence[ClassEnergy], notes: Footnotes) -> list[str]:
+    rows = []
+    for each in classes:
+        if each.joules is None:
+            joules = notes.unknown(each.note or "not known")
+        else:
+            joules = f"{number(each.joules / 1e3)} kJ"
+            if each.uncertainty_joules is not None:
+                joules += f" ± {number(each.uncertainty_joules / 1e3)}"
+        rows.append([escape(each.pool), escape(each.name.replace("_", " ")), joules])
+    return table(["Pool", "Class", "Energy"], rows, "ll")
+
+
+def _host_part(run: RunTables, window: Window | None) -> list[str]:
+    samples = run.frame("samples")
+    if window is not None and not samples.empty:
+        samples = samples[(samples["mono_ns"] >= window.start_ns) & (samples["mono_ns"] < window.end_ns)]
+    host = samples[samples["gpu"].isna()]
+    if host.empty:
+        return ["No samples of the host lie in the window."]
+    where = "the steady window" if window is not None else "the whole run (there is no window)"
+    rows = []
+    for name, mine in host.groupby("host", sort=True):
+        cpu, memory = mine["cpu_ratio"].dropna(), mine["host_memory_used_bytes"].dropna()
+        span = float(mine["mono_ns"].max() - mine["mono_ns"].min()) / 1e9
+        rows.append([escape(name), _mean(cpu), _most(memory), f"{len(mine):,}", seconds(span)])
+    lines = table(["Host", "CPU in use, mean", "memory in use, most", "samples", "over"], rows, "l")
+    return [*lines, "", f"Host readings over {where}."]
+
+
+def _mean(values: "pd.Series[float]") -> str:
+    return "not read" if values.empty else percent(float(values.mean()))
+
+
+def _most(values: "pd.Series[int]") -> str:
+    return "not read" if values.empty else f"{number(float(values.max()) / 2**30)} GiB"
+
+
+def _share(value: float | None, notes: Footnotes, why: str) -> str:
+    return notes.unknown(why) if value is None else percent(value)
+
+
+def _idle(energy: Energy, notes: Footnotes) -> str:
+    if energy.idle_watts is None:
+        return notes.unknown("fewer than 10 s of power were sampled before the launch")
+    share = "" if energy.idle_ratio is None else f" ({percent(energy.idle_ratio)} of the limit)"
+    return f"{number(energy.idle_watts)} W{share}"
+
+
+def _per_trained(energy: Energy, notes: Footnotes, why: str) -> str:
+    if energy.joules_per_trained is None:
+        return notes.unknown(why if energy.joules is None else "no trajectory was trained on in the window")
+    return f"{number(energy.joules_per_trained)} J (n = {energy.trained:,})"
