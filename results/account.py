@@ -1,0 +1,227 @@
+"""The exclusive time account: every second of the steady window, per unit, in exactly one class.
+
+Classes are tried in the order of MEASURING.md and the first match wins; a second that nothing names is `other`.
+A wait is named only by positive evidence (a native blocking timer, a gate event, a busy train unit).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.protocol.phases import Phase, Pool
+from harness.protocol.spec import Placement, RunSpec
+from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
+from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
+from results.rollout import SILENT, Shared, down_times, rollout_timeline, work_of
+from results.stats import weighted_quantile
+from results.store import RunTables
+from results.tracks import Tracks
+from results.window import Window
+
+LOW_BAND = 0.25  # of the run's p95 of running turns: below it an engine generates, but little
+OTHER_SHARE, OTHER_STEP_S = 0.01, 0.050  # `other` may be the larger of the two
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitAccount:
+    """One unit's account. Seconds are of the unit, not multiplied by its GPUs; only classes that occurred are held."""
+
+    unit: str
+    pool: str  # train | rollout | both
+    gpus: float
+    timeline: Timeline
+    seconds: Mapping[str, float]
+    tail_seconds: Mapping[str, float]  # per class, inside the tail of synchronous batches
+    hidden_seconds: Mapping[str, float]  # rollout units: while the train unit trained; the rest is exposed
+    mean_running: float | None = None  # turns open while generating
+    low_band_s: float | None = None  # generating with fewer turns than LOW_BAND of the run's p95
+
+    @property
+    def other_s(self) -> float:
+        """Seconds that nothing named."""
+        return self.seconds.get(Class.OTHER.value, 0.0)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the window that has a name."""
+        return 1.0 - self.other_s / sum(self.seconds.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The units' accounts over one window, and the defects of the spans behind them."""
+
+    granularity: str  # engine | pool: what a rollout unit is; runs of different granularity are not compared
+    units: tuple[UnitAccount, ...]
+    window_s: float
+    steps: int
+    tail_s: float  # seconds of the window inside a batch's tail
+    overlaps: int  # leaf spans of one process that began inside another
+    overlap_s: float
+    poll_s: float  # of wait_rollout: after the last trajectory of the batch had ended
+
+    @property
+    def worst(self) -> UnitAccount:
+        """The unit with the most `other`: the run's coverage is its."""
+        return min(self.units, key=lambda unit: unit.coverage)
+
+    @property
+    def coverage(self) -> float:
+        """The minimum over units of the named share."""
+        return self.worst.coverage
+
+    @property
+    def allowed_other_s(self) -> float:
+        """Seconds of `other` that a unit may have: 1 % of the window, or 50 ms a step."""
+        return max(OTHER_SHARE * self.window_s, OTHER_STEP_S * self.steps)
+
+    @property
+    def covered(self) -> bool:
+        """Whether every unit keeps to what is allowed."""
+        return self.worst.other_s <= self.allowed_other_s
+
+    def pool_seconds(self, pool: str) -> dict[str, float]:
+        """GPU-weighted mean seconds per class over the units of a pool; sums to the window."""
+        mine = [unit for unit in self.units if unit.pool == pool]
+        gpus = sum(unit.gpus for unit in mine)
+        return {
+            name: sum(unit.seconds.get(name, 0.0) * unit.gpus for unit in mine) / gpus
+            for name in (member.value for member in Class)
+            if any(name in unit.seconds for unit in mine)
+        }
+
+
+def make_account(
+    run: RunTables,
+    tracks: Tracks,
+    window: Window,
+    *,
+    tails: tuple[Ns, Ns] = (NO_NS, NO_NS),
+    by_engine: bool = True,
+) -> Account:
+    """The account of a run over its window.
+
+    `tails`: the stretches from the median to the last consumed trajectory's end, of synchronous batches.
+    A trajectory belongs to the engine of its last turn; before its first turn, to the pool. Where turns don't say
+    their engine (or `by_engine` is False) the rollout pool is one unit.
+    """
+    low, high = window.start_ns, window.end_ns
+    colocated = run.spec.placement is Placement.COLOCATED
+    train = _train_timeline(run, tracks, low, high, colocated)
+    engines = tracks.engines if by_engine and tracks.engines_known(low, high) else ()
+    units: list[UnitAccount] = []
+    if not colocated:
+        units.append(_train_unit(run.spec, train.timeline))
+    rollout_pool = Pool.BOTH.value if colocated else Pool.ROLLOUT.value
+    shared = Shared.of(run, tracks, train.timeline, low, high)
+    names: tuple[str | None, ...] = engines + _silent(run.spec, engines) if engines else (None,)
+    gpus = run.spec.gpus.rollout / len(names)
+    running: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
+    timelines: list[Timeline] = []
+    for name in names:
+        work = work_of(tracks, None if name is None else engines.index(name) if name in engines else SILENT)
+        timeline, count = rollout_timeline(shared, work, name, engines, colocated)
+        generating = timeline.codes == CODES[Class.GENERATING]
+        running.append((count[generating], np.diff(timeline.edges)[generating].astype(np.float64)))
+        timelines.append(timeline)
+    p95 = weighted_quantile(np.concatenate([c for c, _ in running]), np.concatenate([w for _, w in running]), 0.95)
+    for name, timeline, (count, weight) in zip(names, timelines, running, strict=True):
+        units.append(
+            UnitAccount(
+                unit=name or rollout_pool,
+                pool=rollout_pool,
+                gpus=gpus,
+                timeline=timeline.merged(),
+                seconds=named(timeline),
+                tail_seconds=inside(timeline, tails, TAIL_CLASSES),
+                hidden_seconds={} if colocated else hidden(timeline, train.timeline),
+                mean_running=float(count @ weight / weight.sum()) if weight.size else None,
+                low_band_s=None if p95 is None else float(weight[count < LOW_BAND * p95].sum()) / 1e9,
+            )
+        )
+    tail_s, tail_e = merge(*clip(*tails, low, high))
+    return Account(
+        granularity="engine" if engines else "pool",
+        units=tuple(units),
+        window_s=window.seconds,
+        steps=window.steps,
+        tail_s=float((tail_e - tail_s).sum()) / 1e9,
+        overlaps=train.overlaps,
+        overlap_s=train.overlap_s,
+        poll_s=0.0 if colocated else _poll_s(run, tracks, low, high),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Train:
+    timeline: Timeline
+    overlaps: int
+    overlap_s: float
+
+
+def _train_timeline(run: RunTables, tracks: Tracks, low: int, high: int, colocated: bool) -> _Train:
+    """The train track: per process the innermost leaf, over processes the first class, `down` above all."""
+    pools = [Pool.TRAIN.value, Pool.BOTH.value] if colocated else [Pool.TRAIN.value]
+    of_phase = {**OF_PHASE, Phase.GENERATION.value: ROLLOUT_REGION} if colocated else OF_PHASE
+    mine = tracks.leaves[tracks.leaves["pool"].isin(pools) & tracks.leaves["phase"].isin(list(of_phase))]
+    # One sync of several engines is one stretch of time, recorded once per engine.
+    mine = mine.drop_duplicates(["host", "pid", "phase", "start_ns", "end_ns"])
+    parts = [
+        innermost(
+            spans["start_ns"].to_numpy(np.int64),
+            spans["end_ns"].to_numpy(np.int64),
+            spans["phase"].map(of_phase).to_numpy().astype(np.int8),
+            low,
+            high,
+            OTHER_CODE,
+        )
+        for _, spans in mine.groupby(["host", "pid"], sort=True)
+    ]
+    down = down_times(run, ("controller", "train"), low, high)
+    grid = grid_of(low, high, *down, *(part.timeline.edges for part in parts))
+    codes = np.full(grid.size - 1, OTHER_CODE, dtype=np.int8)
+    for part in parts:
+        theirs = part.timeline.at(grid)
+        codes = np.where(_rank(theirs) < _rank(codes), theirs, codes).astype(np.int8)
+    codes[level(*down, grid) > 0] = CODES[Class.DOWN]
+    return _Train(Timeline(grid, codes).merged(), sum(p.overlaps for p in parts), sum(p.overlap_s for p in parts))
+
+
+def _poll_s(run: RunTables, tracks: Tracks, low: int, high: int) -> float:
+    """Seconds that the trainer still waited when all that its step trains on was there."""
+    lives = run.frame("trajectories")
+    ready = lives[lives["end_ns"].notna()].groupby("step_consumed")["end_ns"].max()
+    leaves = tracks.leaves
+    waits = leaves[(leaves["phase"] == Phase.WAIT_ROLLOUT.value) & (leaves["pool"] == Pool.TRAIN.value)]
+    waits = waits[waits["step"].isin(ready.index)]
+    if waits.empty:
+        return 0.0
+    since = ready.reindex(waits["step"].astype("int64")).to_numpy(np.int64)
+    starts = np.maximum(waits["start_ns"].to_numpy(np.int64), since)
+    starts, ends = merge(*clip(starts, waits["end_ns"].to_numpy(np.int64), low, high))
+    return float((ends - starts).sum()) / 1e9
+
+
+def _rank(codes: Codes) -> npt.NDArray[np.float64]:
+    """The order of classes, the rollout region just before `other`: it gives way to whatever is named."""
+    return np.where(codes == ROLLOUT_REGION, OTHER_CODE - 0.5, codes)
+
+
+def _train_unit(spec: RunSpec, timeline: Timeline) -> UnitAccount:
+    return UnitAccount(
+        unit="train",
+        pool=Pool.TRAIN.value,
+        gpus=spec.gpus.train,
+        timeline=timeline,
+        seconds=named(timeline),
+        tail_seconds={},
+        hidden_seconds={},
+    )
+
+
+def _silent(spec: RunSpec, engines: tuple[str, ...]) -> tuple[str, ...]:
+    """Names for replicas that the spec asked for and no turn came from: their GPUs count too."""
+    replicas = spec.gpus.rollout // spec.rollout_tp
+    return tuple(f"no turn seen {i + 1}" for i in range(replicas - len(engines)))

@@ -1,0 +1,344 @@
+"""Joules of the window, what share of the power limit they are, and a verdict on how well they are known."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from results.classes import CODES
+from results.intervals import Ns, Timeline
+from results.power import Series
+from results.samples import read_gpus
+from results.store import RunTables
+from results.window import Window
+
+K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
+AVERAGE_WINDOW_S = 1.0  # NVML: power "averaged over 1 sec interval" on Ampere and newer, where nothing else is known
+IDLE_S = 10.0
+# Sensors that sample 25 ms of every 100 ms (Yang, Adamek, Armour 2024, "Accurate and Convenient Energy Measurements
+# for GPUs: A Detailed Study of NVIDIA GPU's Built-In Power Sensor", SC24).
+PART_TIME = ("A100", "H100")
+WORKERS = ("controller", "train", "rollout", "engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEnergy:
+    """One GPU over the window. `joules` is None when no sensor's series is valid.
+
+    Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, no_counter, average_only, part_time_sensor,
+    window_short, k_off, no_limit.
+    """
+
+    gpu: str
+    pool: str | None
+    joules: float | None
+    limit_joules: float | None  # integral of the enforced power limit
+    source: str | None  # counter | instant | average
+    k: float | None  # counter / integral of instant power
+    verdict: str  # ok | warn | bad
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassEnergy:
+    """Joules of one class of one pool's GPUs; None with a note: `too short`, or why the split is not valid."""
+
+    pool: str
+    name: str
+    joules: float | None
+    uncertainty_joules: float | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """The run's energy over the window. Ratios 0..1; None with `note` where unknown."""
+
+    joules: float | None
+    power_utilisation: float | None
+    pools: Mapping[str, float]  # power utilisation of the pools whose GPUs all have a valid series
+    joules_per_trained: float | None
+    trained: int
+    idle_watts: float | None  # all GPUs, before launch
+    idle_ratio: float | None
+    gpus: tuple[GpuEnergy, ...]
+    classes: tuple[ClassEnergy, ...]
+    verdict: str | None
+    reasons: tuple[str, ...]
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sensors:
+    counter: Series
+    instant: Series
+    average: Series
+    limit: Series
+    name: str
+    average_window_s: float
+    counter_refresh_s: float
+    instant_refresh_s: float
+
+
+def energy(run: RunTables, window: Window, timelines: Mapping[str, Timeline], trained: int) -> Energy:
+    """The run's energy. `timelines`: each pool's classes as one unit; `trained`: trajectories trained in the window."""
+    samples = run.tables["samples"]
+    rows = samples.filter(pc.is_valid(samples.column("gpu"))).to_pandas()
+    if rows.empty:
+        return _none("no GPU", trained)
+    pools = gpu_pools(run)
+    names = _run_gpus(run, pools)
+    if names is None:
+        return _none("which GPUs the run used is not known: neither by their pools nor by their number", trained)
+    told = _descriptions(run)
+    low, high = window.start_ns, window.end_ns
+    latest = int(rows["mono_ns"].max())
+    sensors = {gpu: _sensors(rows[rows["gpu"] == gpu], told.get(gpu, {})) for gpu in names}
+    gpus = tuple(_gpu(gpu, pools.get(gpu), sensors[gpu], low, high, latest) for gpu in names)
+    whole = all(each.joules is not None and each.limit_joules for each in gpus)
+    joules = sum(each.joules or 0.0 for each in gpus) if all(each.joules is not None for each in gpus) else None
+    reasons = tuple(sorted({reason for each in gpus for reason in each.reasons}))
+    idle, idle_ratio = _idle(run, sensors)
+    return Energy(
+        joules=joules,
+        power_utilisation=_ratio(gpus) if whole else None,
+        pools={
+            pool: ratio
+            for pool in sorted({each.pool for each in gpus if each.pool})
+            if (ratio := _ratio([each for each in gpus if each.pool == pool])) is not None
+        },
+        joules_per_trained=joules / trained if joules is not None and trained else None,
+        trained=trained,
+        idle_watts=idle,
+        idle_ratio=idle_ratio,
+        gpus=gpus,
+        classes=tuple(_classes(gpus, sensors, timelines, low, high)),
+        verdict=max((each.verdict for each in gpus), key=("ok", "warn", "bad").index),
+        reasons=reasons,
+        note=None if whole else "not every GPU has a valid series: no figure of the run",
+    )
+
+
+def gpu_pools(run: RunTables) -> dict[str, str]:
+    """Which pool each GPU worked in, as the processes and the `gpu.pool` metric told."""
+    pools: dict[str, str] = {}
+    for process in run.tables["processes"].select(["gpu_uuids", "pool"]).to_pylist():
+        pools.update(dict.fromkeys(process["gpu_uuids"], process["pool"]) if process["pool"] else {})
+    probes = run.tables["probes"]
+    for text in probes.filter(pc.equal(probes.column("name"), "gpu.pool")).column("labels_json").to_pylist():
+        labels = json.loads(text)
+        if labels.get("uuid") and labels.get("pool"):
+            pools[str(labels["uuid"])] = str(labels["pool"])
+    return pools
+
+
+def _none(note: str, trained: int) -> Energy:
+    return Energy(
+        joules=None,
+        power_utilisation=None,
+        pools={},
+        joules_per_trained=None,
+        trained=trained,
+        idle_watts=None,
+        idle_ratio=None,
+        gpus=(),
+        classes=(),
+        verdict=None,
+        reasons=(),
+        note=note,
+    )
+
+
+def _run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
+    """UUIDs of the run's GPUs: those with a pool, else the machine's where their number is the run's."""
+    listed = [str(gpu["uuid"]) for gpu in run.meta.get("gpus") or () if gpu.get("uuid")]
+    for names in (sorted(pools), listed):
+        if len(names) == run.spec.total_gpus:
+            return names
+    return None
+
+
+def _descriptions(run: RunTables) -> dict[str, Mapping[str, Any]]:
+    """What is known of each GPU: meta.json's list, and above it what the samplers described."""
+    told: dict[str, Mapping[str, Any]] = {}
+    try:
+        described = read_gpus(run.run_dir / "samples")
+    except ValueError:
+        described = []  # damaged: the defaults stand for what it said
+    for gpu in [*(run.meta.get("gpus") or ()), *described]:
+        uuid = str(gpu.get("uuid"))
+        told[uuid] = {**told.get(uuid, {}), **{key: value for key, value in gpu.items() if value is not None}}
+    return told
+
+
+def _sensors(rows: pd.DataFrame, told: Mapping[str, Any]) -> _Sensors:
+    times = rows["mono_ns"].to_numpy(np.int64)
+    counter, instant, average, limit = (
+        Series.of(times, rows[name].to_numpy(np.float64))
+        for name in ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
+    )
+    if limit.times.size == 0 and told.get("power_limit_watts"):
+        limit = Series(times[:1], np.array([float(told["power_limit_watts"])]))
+    return _Sensors(
+        counter=counter,
+        instant=instant,
+        average=average,
+        limit=limit,
+        name=str(told.get("name", "")),
+        average_window_s=float(told.get("power_average_window_s", AVERAGE_WINDOW_S)),
+        counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s),
+        instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s),
+    )
+
+
+def _gpu(gpu: str, pool: str | None, sensors: _Sensors, low: int, high: int, latest: int) -> GpuEnergy:
+    """Counter, else instant power, else average power: the first whose series is valid."""
+    reasons: list[str] = []
+    counted, why = _counted(sensors, low, high)
+    reasons += why
+    integral, gaps = _integral(sensors.instant, low, high)
+    shift = -int(sensors.average_window_s / 2 * 1e9)
+    averaged, lags = _integral(sensors.average.shifted(shift), low, high)
+    source, joules = None, None
+    if counted is not None:
+        source, joules = "counter", counted
+    elif integral is not None:
+        source, joules = "instant", integral
+    elif averaged is not None:
+        source, joules, reasons = "average", averaged, [*reasons, "average_only"]
+    else:
+        reasons += gaps if sensors.instant.times.size else lags
+    refresh = sensors.counter_refresh_s if source == "counter" else sensors.instant_refresh_s
+    if source == "average":
+        refresh = sensors.average_window_s
+    if joules is not None and (high - low) / 1e9 < 2 * refresh:
+        reasons.append("window_short")
+        joules = None
+    k = counted / integral if counted is not None and integral else None
+    if k is not None and abs(k - 1) > K_OK:
+        reasons.append("k_off")
+    if source in ("instant", "average") and any(name in sensors.name for name in PART_TIME):
+        reasons.append("part_time_sensor")
+    last = max((int(series.times[-1]) for series in _power(sensors) if series.times.size), default=0)
+    if joules is None and last < high and last < latest - int(2e9):
+        reasons.append("gpu_lost")
+    limit = sensors.limit.held(low, high)
+    if limit is None:
+        reasons.append("no_limit")
+    bad = joules is None or (k is not None and abs(k - 1) > K_WARN)
+    return GpuEnergy(
+        gpu=gpu,
+        pool=pool,
+        joules=joules,
+        limit_joules=limit,
+        source=source if joules is not None else None,
+        k=k,
+        verdict="bad" if bad else "warn" if reasons else "ok",
+        reasons=tuple(dict.fromkeys(reasons)),
+    )
+
+
+def _power(sensors: _Sensors) -> tuple[Series, Series, Series]:
+    return sensors.counter, sensors.instant, sensors.average
+
+
+def _counted(sensors: _Sensors, low: int, high: int) -> tuple[float | None, list[str]]:
+    """Difference of the energy counter, interpolated at the edges."""
+    if sensors.counter.times.size == 0:
+        return None, ["no_counter"]
+    inside = sensors.counter.around(low, high)
+    if inside is None:
+        return None, ["partial_coverage"]
+    if (np.diff(inside.values) < 0).any():
+        return None, ["counter_reset"]
+    if inside.edge_gap_s(low, high) > sensors.counter.gap_limit_s:
+        return None, ["gap_too_long"]
+    edges = inside.at(np.array([low, high], dtype=np.int64))
+    return float(edges[1] - edges[0]), []
+
+
+def _integral(power: Series, low: int, high: int) -> tuple[float | None, list[str]]:
+    inside = power.around(low, high)
+    if inside is None:
+        return None, ["partial_coverage"]
+    if inside.longest_gap_s() > power.gap_limit_s:
+        return None, ["gap_too_long"]
+    edges = inside.integral(np.array([low, high], dtype=np.int64))
+    return float(edges[1] - edges[0]), []
+
+
+def _ratio(gpus: Sequence[GpuEnergy]) -> float | None:
+    if not gpus or any(each.joules is None or not each.limit_joules for each in gpus):
+        return None
+    return sum(each.joules or 0.0 for each in gpus) / sum(each.limit_joules or 0.0 for each in gpus)
+
+
+def _idle(run: RunTables, sensors: Mapping[str, _Sensors]) -> tuple[float | None, float | None]:
+    """Watts of all GPUs before the first process of the framework, where at least IDLE_S of it was sampled."""
+    processes = run.frame("processes")
+    begun = processes.loc[processes["role"].isin(list(WORKERS)), "mono_ns"].dropna()
+    if begun.empty:
+        return None, None
+    launch = int(begun.min())
+    watts = limits = 0.0
+    for each in sensors.values():
+        begin = int(each.instant.times[0]) if each.instant.times.size else launch
+        joules, _ = _integral(each.instant, begin, launch)
+        limit = each.limit.held(begin, launch)
+        if launch - begin < IDLE_S * 1e9 or joules is None:
+            return None, None
+        seconds = (launch - begin) / 1e9
+        watts += joules / seconds
+        limits += limit / seconds if limit else float("nan")
+    return watts, watts / limits if limits > 0 else None
+
+
+def _classes(
+    gpus: Sequence[GpuEnergy], sensors: Mapping[str, _Sensors], timelines: Mapping[str, Timeline], low: int, high: int
+) -> list[ClassEnergy]:
+    """Trapezoid of instant power cut at class boundaries, scaled by k, per pool."""
+    found: list[ClassEnergy] = []
+    for pool, timeline in sorted(timelines.items()):
+        mine = [each for each in gpus if each.pool == pool]
+        usable = [each for each in mine if each.k is not None and abs(each.k - 1) <= K_WARN]
+        if not mine:
+            continue
+        lengths, codes = np.diff(timeline.edges) / 1e9, timeline.codes
+        joules, doubt = np.zeros(codes.size), np.zeros(codes.size)
+        for each in usable:
+            power = sensors[each.gpu].instant
+            joules += np.diff(power.integral(timeline.edges)) * (each.k or 1.0)
+            doubt += _doubt(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
+        slowest = max((sensors[each.gpu].instant_refresh_s for each in mine), default=0.0)
+        for member, code in CODES.items():
+            hit = codes == code
+            if not hit.any():
+                continue
+            note = None
+            if len(usable) < len(mine):
+                note = "no valid check of counter against integral"
+            elif float(np.median(lengths[hit])) < 2 * slowest:
+                note = "too short"
+            known = note is None
+            found.append(
+                ClassEnergy(
+                    pool=pool,
+                    name=member.value,
+                    joules=float(joules[hit].sum()) if known else None,
+                    uncertainty_joules=float(doubt[hit].sum()) if known else None,
+                    note=note,
+                )
+            )
+    return found
+
+
+def _doubt(power: Series, refresh_s: float, edges: Ns) -> "np.typing.NDArray[np.float64]":
+    """Joules by which each cell may be off: at both its edges, the change of power there x refresh / 2."""
+    delta = int(refresh_s * 1e9)
+    jump = np.abs(power.at(edges + delta) - power.at(edges - delta)) * refresh_s / 2
+    jump[[0, -1]] = 0.0  # the window's own edges cut no class from another
+    return np.asarray(jump[:-1] + jump[1:], dtype=np.float64)

@@ -1,0 +1,57 @@
+"""The second account: where the trajectories' own seconds went. It closes to the sum of their lifetimes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from results.intervals import Ns, overlap
+from results.rollout import of_unit, sync_rows
+from results.store import RunTables
+from results.tracks import FOREVER, UNKNOWN, Tracks
+from results.window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetimes:
+    """Trajectory-seconds inside the window, from start until trained on, dropped or (not ok, open) ended.
+
+    `seconds`: queued, generating, paused (by a weight sync, inside a turn), tool, reward, agent (the rest of a life),
+    buffer_wait (ended ok, waiting to be trained on). `agent` below 0 tells of records that overlap.
+    """
+
+    seconds: Mapping[str, float]
+    total_s: float
+    trajectories: int
+
+
+def lifetimes(run: RunTables, tracks: Tracks, window: Window, left: Ns) -> Lifetimes:
+    """The account; `left`: when each trajectory was trained on or otherwise left (FOREVER: it did not)."""
+    low, high = window.start_ns, window.end_ns
+
+    def inside(starts: Ns, ends: Ns) -> float:
+        return float(np.maximum(np.minimum(ends, high) - np.maximum(starts, low), 0).sum()) / 1e9
+
+    gone = np.maximum(np.minimum(left, FOREVER), tracks.life_start)
+    end = np.minimum(tracks.life_end, gone)
+    turns, tools, rewards = tracks.turns, tracks.tools, tracks.rewards
+    turn_end = np.minimum(turns.end, tracks.end_of(turns.life, turns.end))
+    begin, stop = np.clip(turns.start, low, high), np.clip(turn_end, low, high)
+    paused, syncs = 0.0, sync_rows(run, tracks)
+    for engine in (UNKNOWN, *range(len(tracks.engines))):
+        mine = tracks.turn_engine == engine
+        name = None if engine == UNKNOWN else tracks.engines[engine]
+        others = of_unit(syncs, name, tracks.engines)
+        paused += float(overlap(begin[mine], np.maximum(stop[mine], begin[mine]), others).sum()) / 1e9
+    alive = inside(tracks.life_start, end)
+    seconds = {
+        "queued": inside(tracks.turn_submitted, np.minimum(turns.start, turn_end)),
+        "generating": inside(turns.start, turn_end) - paused,
+        "paused": paused,
+        "tool": inside(tools.start, np.minimum(tools.end, tracks.end_of(tools.life, tools.end))),
+        "reward": inside(rewards.start, np.minimum(rewards.end, tracks.end_of(rewards.life, rewards.end))),
+        "buffer_wait": inside(end, gone),
+    }
+    seconds["agent"] = alive - sum(seconds[name] for name in ("queued", "generating", "paused", "tool", "reward"))
+    lived = (tracks.life_start < high) & (gone > low)
+    return Lifetimes(seconds=seconds, total_s=alive + seconds["buffer_wait"], trajectories=int(lived.sum()))

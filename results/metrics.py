@@ -1,0 +1,353 @@
+"""Everything that is computed from a collected run: its figures by name, and the accounts behind them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from harness.protocol.phases import Phase, Pool
+from results.account import Account, make_account
+from results.adherence import Adherence, check_adherence
+from results.classes import Class
+from results.energy import Energy, energy
+from results.lifetimes import Lifetimes, lifetimes
+from results.phases import PhaseRow, phase_rows
+from results.schema import TABLES
+from results.staleness import Staleness, staleness
+from results.stats import Estimate, mean
+from results.store import RunTables
+from results.straggler import Straggler, batches, straggler, tails
+from results.sync_proof import SyncProof, prove_sync
+from results.throughput import Lives, Throughput, throughput
+from results.tracks import Tracks, tracks
+from results.window import Window, steady_window
+
+RECORDER_BOUND = 0.005  # of step wall: more, and recording would be part of what is measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number with its unit, what it was computed from (`n`), and what a reader must know (`note`).
+
+    `value` None: unknown, and `note` says why. `verdict`: ok | warn | bad where the figure has one.
+    """
+
+    metric: str
+    unit: str
+    value: float | None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    n: int | None = None
+    note: str | None = None
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """A run in figures. What needs a steady window is None where there is none, and `no_window` says why."""
+
+    figures: Mapping[str, Figure]
+    window: Window | None
+    no_window: str | None
+    account: Account | None
+    lifetimes: Lifetimes | None
+    phases: tuple[PhaseRow, ...]
+    straggler: Straggler | None
+    energy: Energy | None
+    throughput: Throughput | None
+    adherence: Adherence
+    sync_proof: SyncProof
+    staleness: Staleness  # of the trajectories trained in the window; of all where there is none
+    staleness_run: Staleness  # of all trajectories trained on
+
+    def metric_rows(self) -> pa.Table:
+        """The rows of the `metrics` table."""
+        columns = TABLES["metrics"].names
+        rows = [{name: getattr(figure, name) for name in columns} for figure in self.figures.values()]
+        return pa.Table.from_pylist(rows, schema=TABLES["metrics"])
+
+
+class _Figures(dict[str, Figure]):
+    """Figures by name, as they are added."""
+
+    def put(
+        self,
+        metric: str,
+        unit: str,
+        value: float | None,
+        *,
+        n: int | None = None,
+        note: str | None = None,
+        verdict: str | None = None,
+    ) -> None:
+        self[metric] = Figure(metric=metric, unit=unit, value=value, n=n, note=note, verdict=verdict)
+
+    def estimate(self, metric: str, unit: str, found: Estimate, note: str | None = None) -> None:
+        """A figure over steps: its interval, or the range where there are too few for one."""
+        notes = [note] if note else []
+        if found.value is not None and found.ci_low is None and found.low is not None and found.high is not None:
+            notes.append(f"range {found.low:.4g} to {found.high:.4g}")
+        self[metric] = Figure(
+            metric=metric,
+            unit=unit,
+            value=found.value,
+            ci_low=found.ci_low,
+            ci_high=found.ci_high,
+            n=found.n,
+            note="; ".join(notes) or None,
+        )
+
+
+# Figures that are rates or shares of the window, and their units: all are there, as None, without one.
+OF_WINDOW: Mapping[str, str] = {
+    "steps": "step",
+    "window_s": "s",
+    "step_time_s": "s",
+    "throughput_tokens_per_s_gpu": "token/s/GPU",
+    "goodput_tokens_per_s_gpu": "token/s/GPU",
+    "mfu_ratio": "ratio",
+    "mfu_train_ratio": "ratio",
+    "coverage_ratio": "ratio",
+    "other_share": "ratio",
+    "overlapping_leaves": "span",
+    "tail_gap_share": "ratio",
+    "slot_loss_share": "ratio",
+    "tail_waste_gpu_s": "GPU s",
+    "tail_speed_up_bound": "ratio",
+    "group_tail_share": "ratio",
+    "power_utilisation_ratio": "ratio",
+    "idle_power_ratio": "ratio",
+    "joules_per_trained_trajectory": "J/trajectory",
+    "recorder_cost_ratio": "ratio",
+    "trajectories_trained": "trajectory",
+    "trajectories_open_at_end": "trajectory",
+    "token_ledger_gap": "token",
+    "wait_rollout_share": "ratio",
+    "sync_s_mean": "s",
+    "rollout_busy_share": "ratio",
+}
+
+
+def compute(run: RunTables) -> RunFigures:
+    """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note."""
+    arrays = tracks(run)
+    steady = steady_window(run, arrays)
+    figures, window = _Figures(), steady.window
+    adherence, proof, stale_run = check_adherence(run), prove_sync(run), staleness(run)
+    stale = stale_run
+    account: Account | None = None
+    lived: Lifetimes | None = None
+    rows: tuple[PhaseRow, ...] = ()
+    wait: Straggler | None = None
+    power: Energy | None = None
+    rates: Throughput | None = None
+    if window is None:
+        for metric, unit in OF_WINDOW.items():
+            figures.put(metric, unit, None, note=f"no steady window: {steady.reason}")
+    else:
+        made = batches(run, arrays, window)
+        account = make_account(run, arrays, window, tails=tails(made))
+        lives = Lives.of(run, arrays)
+        lived = lifetimes(run, arrays, window, lives.left)
+        rows = phase_rows(arrays, window, run.spec.placement)
+        wait = straggler(run, window, made, account)
+        rates = throughput(run, arrays, window, account, lives)
+        power = _energy(run, arrays, window, account, int(rates.trajectory_ledger.trained))
+        stale = staleness(run, _steps_inside(run, window))
+        _window(figures, window)
+        _rates(figures, rates)
+        _account(figures, account, rows, window)
+        _straggler(figures, wait)
+        _power(figures, power)
+        _recorder(figures, run, window)
+    _staleness(figures, stale, stale_run, window is not None)
+    _adherence(figures, adherence)
+    figures.put("wall_s", "s", _wall(run), n=1, note=None if _wall(run) is not None else "the run has no end on record")
+    return RunFigures(
+        figures=figures,
+        window=window,
+        no_window=steady.reason,
+        account=account,
+        lifetimes=lived,
+        phases=rows,
+        straggler=wait,
+        energy=power,
+        throughput=rates,
+        adherence=adherence,
+        sync_proof=proof,
+        staleness=stale,
+        staleness_run=stale_run,
+    )
+
+
+def _steps_inside(run: RunTables, window: Window) -> list[int]:
+    steps = run.frame("steps")
+    return [int(step) for step in steps.loc[window.holds(steps["end_ns"].to_numpy(np.int64)), "step"]]
+
+
+def _energy(run: RunTables, arrays: Tracks, window: Window, account: Account, trained: int) -> Energy:
+    """Energy by the classes of each pool as one unit: which GPU an engine has is not known."""
+    if run.tables["samples"].num_rows and account.granularity != "pool":
+        account = make_account(run, arrays, window, by_engine=False)
+    return energy(run, window, {unit.pool: unit.timeline for unit in account.units}, trained)
+
+
+def _window(figures: _Figures, window: Window) -> None:
+    note = "not steady: " + "; ".join(window.not_steady) if window.not_steady else None
+    figures.put("steps", "step", float(window.steps), n=window.steps, note=note)
+    figures.put("window_s", "s", window.seconds, n=window.steps, note=note)
+    figures.estimate("step_time_s", "s", mean(window.step_seconds))
+
+
+def _rates(figures: _Figures, rates: Throughput) -> None:
+    unit = "token/s/GPU"
+    figures.estimate("throughput_tokens_per_s_gpu", unit, rates.tokens)
+    bad = [
+        f"{count} trajectories {why}"
+        for count, why in (
+            (rates.stale_trajectories, "were beyond the staleness bound"),
+            (rates.unknown_trajectories, "had no version at their first token on record"),
+        )
+        if count
+    ]
+    figures.estimate("goodput_tokens_per_s_gpu", unit, rates.goodput, f"not counted: {', '.join(bad)}" if bad else None)
+    for metric, value in (("mfu_ratio", rates.mfu), ("mfu_train_ratio", rates.mfu_train)):
+        note = rates.mfu_note if value is None else f"processed tokens from the {rates.processed_source}"
+        figures.put(metric, "ratio", value, n=rates.processed_tokens, note=note)
+    ledger = rates.trajectory_ledger
+    figures.put("trajectories_trained", "trajectory", ledger.trained, n=int(ledger.trained))
+    left = ledger.in_flight + ledger.queued
+    figures.put(
+        "trajectories_open_at_end",
+        "trajectory",
+        left,
+        n=int(left),
+        note=f"{ledger.in_flight:.0f} in flight, {ledger.queued:.0f} queued",
+    )
+    gap = rates.token_ledger.gap
+    whole = max(rates.generated_tokens, 1.0)
+    verdict = "ok" if abs(gap) <= 1e-6 * whole + 0.5 else "bad"
+    figures.put("token_ledger_gap", "token", gap, n=int(ledger.trained), verdict=verdict)
+
+
+def _account(figures: _Figures, account: Account, rows: tuple[PhaseRow, ...], window: Window) -> None:
+    worst, units = account.worst, len(account.units)
+    where = f"of unit {worst.unit}, the worst of {units} ({account.granularity} granularity)"
+    allowed = f"{worst.other_s:.3f} s, allowed {account.allowed_other_s:.3f} s"
+    verdict = "ok" if account.covered else "bad"
+    figures.put("coverage_ratio", "ratio", account.coverage, n=units, note=where, verdict=verdict)
+    figures.put("other_share", "ratio", 1 - account.coverage, n=units, note=f"{where}: {allowed}", verdict=verdict)
+    defect = f"{account.overlap_s:.3f} s named twice" if account.overlaps else None
+    figures.put(
+        "overlapping_leaves",
+        "span",
+        float(account.overlaps),
+        n=window.steps,
+        note=defect,
+        verdict="bad" if account.overlaps else "ok",
+    )
+    pools = {unit.pool for unit in account.units}
+    waits = "colocated: the trainer waits for no other pool"
+    value = None
+    if Pool.TRAIN.value in pools:
+        value = account.pool_seconds(Pool.TRAIN.value).get(Class.WAIT_ROLLOUT.value, 0.0) / account.window_s
+        waits = f"{account.poll_s:.3f} s of it after the data were ready"
+    figures.put("wait_rollout_share", "ratio", value, n=window.steps, note=waits)
+    side = Pool.BOTH.value if Pool.BOTH.value in pools else Pool.ROLLOUT.value
+    busy = account.pool_seconds(side).get(Class.GENERATING.value, 0.0) / account.window_s
+    figures.put("rollout_busy_share", "ratio", busy, n=window.steps, note=f"{account.granularity} granularity")
+    sync = next((row for row in rows if row.phase == Phase.WEIGHT_SYNC.value), None)
+    figures.put(
+        "sync_s_mean",
+        "s",
+        None if sync is None else sync.mean_s,
+        n=window.steps,
+        note="no weight sync on the train track in the window" if sync is None else "per step",
+    )
+
+
+def _straggler(figures: _Figures, wait: Straggler) -> None:
+    figures.estimate("tail_gap_share", "ratio", wait.gap, wait.note)
+    figures.estimate("slot_loss_share", "ratio", wait.slot_loss, wait.note)
+    n = wait.gap.n
+    figures.put("tail_waste_gpu_s", "GPU s", wait.waste_gpu_s, n=n, note=wait.note)
+    bound = "no more than this could be won by removing the tail"
+    figures.put("tail_speed_up_bound", "ratio", wait.speed_up_bound, n=n, note=wait.note if n == 0 else bound)
+    groups = None if wait.group_tail.n else "no group of 2 or more trajectories was trained in the window"
+    tail = wait.group_tail
+    figures.put("group_tail_share", "ratio", tail.value, n=tail.n, note=groups)
+
+
+def _power(figures: _Figures, power: Energy) -> None:
+    reasons = ", ".join(power.reasons) or None
+    note = "; ".join(part for part in (power.note, reasons) if part) or None
+    n = len(power.gpus)
+    figures.put("power_utilisation_ratio", "ratio", power.power_utilisation, n=n, note=note, verdict=power.verdict)
+    idle = None if power.idle_ratio is not None else power.note or "fewer than 10 s were sampled before launch"
+    figures.put("idle_power_ratio", "ratio", power.idle_ratio, n=n, note=idle)
+    each = note if power.trained else "no trajectory was trained in the window"
+    figures.put(
+        "joules_per_trained_trajectory",
+        "J/trajectory",
+        power.joules_per_trained,
+        n=power.trained,
+        note=each,
+        verdict=power.verdict,
+    )
+
+
+def _recorder(figures: _Figures, run: RunTables, window: Window) -> None:
+    """The controller's recorder over the window; what other processes spent in their whole lives is in the note."""
+    steps = run.frame("steps").drop_duplicates("step", keep="last").set_index("step")["recorder_ns"]
+    edges = steps.reindex([window.after_step, window.last_step])
+    unit = "ratio"
+    if edges.isna().any():
+        figures.put("recorder_cost_ratio", unit, None, n=0, note="steps did not record the recorder's cost")
+        return
+    spent = (int(edges.iloc[1]) - int(edges.iloc[0])) / 1e9
+    processes = run.frame("processes")
+    others = processes.loc[processes["role"] != "controller", "recorder_ns"].dropna()
+    note = f"{spent / window.steps * 1e3:.3f} ms a step in the controller"
+    if not others.empty:
+        note += f"; {len(others)} other processes {int(others.sum()) / 1e6:.3f} ms in their whole lives"
+    share = spent / window.seconds
+    verdict = "ok" if share <= RECORDER_BOUND else "bad"
+    figures.put("recorder_cost_ratio", unit, share, n=window.steps, note=note, verdict=verdict)
+
+
+def _staleness(figures: _Figures, stale: Staleness, whole: Staleness, windowed: bool) -> None:
+    start = stale.at_start
+    notes = [] if windowed else ["of the whole run"]
+    if start.unknown:
+        notes.append(f"{start.unknown} trajectories without a version left out")
+    if start.n == 0:
+        notes.append("no trained trajectory has its versions on record")
+    note = "; ".join(notes) or None
+    for name, value in (("mean", start.mean), ("p50", start.p50), ("p95", start.p95), ("max", start.max)):
+        figures.put(f"staleness_at_start_{name}", "version", value, n=start.n, note=note)
+    known = whole.at_start.n
+    figures.put(
+        "staleness_violations",
+        "trajectory",
+        float(whole.violations) if known else None,
+        n=known,
+        note=f"of the whole run, bound {whole.bound}" if known else note,
+    )
+
+
+def _adherence(figures: _Figures, adherence: Adherence) -> None:
+    ratio = adherence.content_ratio
+    verdict = None if ratio is None else "ok" if ratio == 1.0 else "bad"
+    figures.put("adherence_ratio", "ratio", ratio, n=adherence.started, note=adherence.why_none, verdict=verdict)
+    note = None if adherence.calls_timed else "no tool call was timed"
+    for metric, value in (
+        ("tool_overrun_p50_s", adherence.overshoot_p50_ns),
+        ("tool_overrun_p99_s", adherence.overshoot_p99_ns),
+    ):
+        figures.put(metric, "s", None if value is None else value / 1e9, n=adherence.calls_timed, note=note)
+
+
+def _wall(run: RunTables) -> float | None:
+    wall = run.meta.get("wall_s")
+    return float(wall) if isinstance(wall, int | float) else None

@@ -1,0 +1,87 @@
+"""One sensor's readings of one GPU, and the joules between two instants by three ways of knowing."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from results.intervals import Ns
+
+GAP_PERIODS = 10.0  # a gap longer than so many sample periods (and than GAP_S) hides what happened in it
+GAP_S = 1.0
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Readings in order of time; `times` in monotonic ns, `values` in the sensor's unit."""
+
+    times: Ns
+    values: Floats
+
+    @classmethod
+    def of(cls, times: Ns, values: Floats) -> "Series":
+        """The readings that are there (not NaN), sorted, the last of those at one instant kept."""
+        known = ~np.isnan(values)
+        order = np.argsort(times[known], kind="stable")
+        t, v = times[known][order], values[known][order]
+        keep = np.concatenate((t[1:] != t[:-1], [True])) if t.size else np.zeros(0, dtype=np.bool_)
+        return cls(t[keep], v[keep])
+
+    def shifted(self, ns: int) -> "Series":
+        """The same readings, moved in time."""
+        return Series(self.times + ns, self.values)
+
+    @property
+    def period_s(self) -> float:
+        """Median time between readings; 0 with fewer than two."""
+        return float(np.median(np.diff(self.times))) / 1e9 if self.times.size > 1 else 0.0
+
+    @property
+    def gap_limit_s(self) -> float:
+        """The longest acceptable time between two readings."""
+        return max(GAP_S, GAP_PERIODS * self.period_s)
+
+    def around(self, low: int, high: int) -> "Series | None":
+        """From the last reading at or before `low` to the first at or after `high`; None when one is missing."""
+        if self.times.size == 0 or self.times[0] > low or self.times[-1] < high:
+            return None
+        first = int(np.searchsorted(self.times, low, side="right")) - 1
+        last = int(np.searchsorted(self.times, high, side="left"))
+        return Series(self.times[first : last + 1], self.values[first : last + 1])
+
+    def longest_gap_s(self) -> float:
+        """The longest time between two readings."""
+        return float(np.diff(self.times).max()) / 1e9 if self.times.size > 1 else 0.0
+
+    def edge_gap_s(self, low: int, high: int) -> float:
+        """The longer of the times between the readings around `low` and around `high`."""
+        gaps = [0.0]
+        for at in (low, high):
+            before = int(np.searchsorted(self.times, at, side="right")) - 1
+            after = int(np.searchsorted(self.times, at, side="left"))
+            gaps.append(float(self.times[after] - self.times[before]) / 1e9)
+        return max(gaps)
+
+    def at(self, times: Ns) -> Floats:
+        """Values at instants, linear between readings and constant beyond the first and last."""
+        if self.times.size == 0:
+            return np.full(times.shape, np.nan)
+        origin = int(self.times[0])
+        return np.interp((times - origin).astype(np.float64), (self.times - origin).astype(np.float64), self.values)
+
+    def integral(self, times: Ns) -> Floats:
+        """The integral (unit x s) from the first reading to each of `times`: the trapezoid, cut inside its cells."""
+        step = np.diff(self.times) / 1e9
+        whole = np.concatenate(([0.0], np.cumsum(step * (self.values[1:] + self.values[:-1]) / 2)))
+        cell = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, self.times.size - 1)
+        inside = (times - self.times[cell]) / 1e9
+        return np.asarray(whole[cell] + inside * (self.values[cell] + self.at(times)) / 2, dtype=np.float64)
+
+    def held(self, low: int, high: int) -> float | None:
+        """The integral (unit x s) over [low, high) of a setting: each reading holds until the next."""
+        if self.times.size == 0 or high <= low:
+            return None
+        edges = np.concatenate(([low], np.clip(self.times[1:], low, high), [high]))
+        return float(self.values @ (np.diff(edges) / 1e9))

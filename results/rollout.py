@@ -1,0 +1,170 @@
+"""What a rollout unit did at every instant: its turns, tool calls and trajectories, and what it waited for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from harness.protocol.phases import Phase, Pool
+from harness.protocol.spec import Placement
+from results.classes import CODES, OTHER_CODE, ROLLOUT_REGION, Class
+from results.intervals import NO_NS, Ns, Timeline, clip, grid_of, level, merge
+from results.store import RunTables
+from results.tracks import UNKNOWN, Tracks, last_turn_before
+
+_ROWS = ("start_ns", "end_ns", "engine")
+SILENT = -2  # the index of an engine that no turn came from
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What happens on one rollout unit: turns running, tool calls waited for, trajectories that live there."""
+
+    turns: tuple[Ns, Ns]
+    tools: tuple[Ns, Ns]
+    lives: tuple[Ns, Ns]
+
+
+def work_of(tracks: Tracks, engine: int | None) -> Work:
+    """The work of one engine (its index in `tracks.engines`), or of the whole pool (None)."""
+    turns, tools = tracks.turns, tracks.tools
+    tool_end = np.minimum(tools.end, tracks.end_of(tools.life, tools.end))  # a tool nobody waits for is no wait
+    if engine is None:
+        return Work((turns.start, turns.end), (tools.start, tool_end), (tracks.life_start, tracks.life_end))
+    mine = tracks.turn_engine == engine
+    stay_start, stay_end = _stays(tracks)
+    last = last_turn_before(turns, tools.life, tools.start)
+    tool_mine = (last != UNKNOWN) & (tracks.turn_engine[np.maximum(last, 0)] == engine)
+    return Work(
+        (turns.start[mine], turns.end[mine]),
+        (tools.start[tool_mine], tool_end[tool_mine]),
+        (stay_start[mine], stay_end[mine]),
+    )
+
+
+def _stays(tracks: Tracks) -> tuple[Ns, Ns]:
+    """For each turn, how long its trajectory belongs to its engine: until its next turn, or its end."""
+    turns = tracks.turns
+    order = np.lexsort((turns.start, turns.life))
+    life, start = turns.life[order], turns.start[order]
+    end = tracks.end_of(life, turns.end[order]).copy()
+    again = np.flatnonzero((life[1:] == life[:-1]) & (life[1:] != UNKNOWN))
+    end[again] = np.minimum(start[again + 1], end[again])
+    stay_end = np.empty_like(end)
+    stay_end[order] = end
+    return turns.start, stay_end
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all rollout units have in common."""
+
+    low: int
+    high: int
+    train: Timeline
+    lives: tuple[Ns, Ns]
+    syncs: pd.DataFrame  # start_ns, end_ns, engine (None: every engine)
+    offloads: pd.DataFrame
+    waits: tuple[Ns, Ns]  # evidence of waiting for the train side, where no trajectory lives
+    down: tuple[Ns, Ns]
+
+    @classmethod
+    def of(cls, run: RunTables, tracks: Tracks, train: Timeline, low: int, high: int) -> "Shared":
+        leaves = _leaves(tracks)
+        waits = leaves[leaves["phase"] == Phase.WAIT_TRAIN.value]
+        evidence = [(waits["start_ns"].to_numpy(np.int64), waits["end_ns"].to_numpy(np.int64)), _closed(run, high)]
+        if run.spec.placement is Placement.DISAGGREGATED:
+            busy = [CODES[c] for c in Class if CODES[Class.DOWN] < CODES[c] < CODES[Class.WAIT_ROLLOUT]]
+            evidence.append(train.where(*busy))
+        return cls(
+            low=low,
+            high=high,
+            train=train,
+            lives=(tracks.life_start, tracks.life_end),
+            syncs=sync_rows(run, tracks),
+            offloads=leaves.loc[leaves["phase"] == Phase.OFFLOAD.value, list(_ROWS)],
+            waits=(np.concatenate([s for s, _ in evidence]), np.concatenate([e for _, e in evidence])),
+            down=_rollout_down(run, low, high),
+        )
+
+
+def sync_rows(run: RunTables, tracks: Tracks) -> pd.DataFrame:
+    """Pauses of the rollout side by weight syncs: columns start_ns, end_ns, engine (of every engine: no known one)."""
+    synced, leaves = run.frame("weight_syncs"), _leaves(tracks)
+    synced = synced[synced["pool"].isna() | synced["pool"].isin([Pool.ROLLOUT.value, Pool.BOTH.value])]
+    rest = leaves[leaves["phase"] == Phase.WEIGHT_SYNC.value]
+    both = [rows[list(_ROWS)] for rows in (synced, rest) if not rows.empty]
+    return pd.concat(both) if both else synced[list(_ROWS)]
+
+
+def _leaves(tracks: Tracks) -> pd.DataFrame:
+    """Leaf spans of the rollout track, their unit as the engine's name."""
+    return tracks.leaves[tracks.leaves["pool"] == Pool.ROLLOUT.value].rename(columns={"unit": "engine"})
+
+
+def _closed(run: RunTables, high: int) -> tuple[Ns, Ns]:
+    """When admission was closed, or every slot was taken."""
+    gates = run.frame("gates").sort_values("mono_ns", kind="stable")
+    full = (gates["in_flight"] >= gates["cap"]).fillna(False).to_numpy(np.bool_)
+    shut = ~gates["open"].to_numpy(np.bool_) | full
+    times = gates["mono_ns"].to_numpy(np.int64)
+    return times[shut], np.concatenate((times[1:], [max(high, int(times[-1]))]))[shut] if times.size else NO_NS
+
+
+def of_unit(rows: pd.DataFrame, name: str | None, engines: tuple[str, ...]) -> tuple[Ns, Ns]:
+    """Intervals of one unit: its own, and those that name no known engine."""
+    mine = rows if name is None else rows[~rows["engine"].isin(engines) | (rows["engine"] == name)]
+    return mine["start_ns"].to_numpy(np.int64), mine["end_ns"].to_numpy(np.int64)
+
+
+def rollout_timeline(
+    shared: Shared, work: Work, name: str | None, engines: tuple[str, ...], colocated: bool
+) -> tuple[Timeline, npt.NDArray[np.int64]]:
+    """One rollout unit's classes, and the turns open in each cell."""
+    sync, offload = of_unit(shared.syncs, name, engines), of_unit(shared.offloads, name, engines)
+    marks = (shared.down, sync, offload, work.turns, work.tools, work.lives, shared.lives, shared.waits)
+    grid = grid_of(shared.low, shared.high, shared.train.edges, *(times for pair in marks for times in pair))
+    running, here, anywhere = (level(*each, grid) for each in (work.turns, work.lives, shared.lives))
+    evidence = {
+        Class.DOWN: level(*shared.down, grid) > 0,
+        Class.WEIGHT_SYNC: level(*sync, grid) > 0,
+        Class.OFFLOAD: level(*offload, grid) > 0,
+        Class.GENERATING: running > 0,
+        Class.TOOL_WAIT: (here > 0) & (level(*work.tools, grid) > 0),
+        Class.AGENT: here > 0,
+        Class.EMPTY: anywhere > 0,
+        Class.WAIT_TRAIN: level(*shared.waits, grid) > 0,
+    }
+    codes = np.select(list(evidence.values()), [CODES[member] for member in evidence], OTHER_CODE).astype(np.int8)
+    if colocated:
+        beside = shared.train.at(grid)
+        codes = np.where(beside == ROLLOUT_REGION, codes, beside).astype(np.int8)
+    return Timeline(grid, codes), running
+
+
+def down_times(run: RunTables, roles: tuple[str, ...], low: int, high: int) -> tuple[Ns, Ns]:
+    """When no process of these roles was there: before its Hello, after its Bye. None recorded: no evidence."""
+    processes = run.frame("processes")
+    mine = processes[processes["role"].isin(list(roles)) & processes["mono_ns"].notna()]
+    if mine.empty:
+        return NO_NS, NO_NS
+    up_s, up_e = merge(
+        mine["mono_ns"].to_numpy(np.int64), mine["bye_ns"].fillna(high).clip(upper=high).to_numpy(np.int64)
+    )
+    starts, ends = np.concatenate(([low], up_e)), np.concatenate((up_s, [high]))
+    return clip(starts.astype(np.int64), ends.astype(np.int64), low, high)
+
+
+def _rollout_down(run: RunTables, low: int, high: int) -> tuple[Ns, Ns]:
+    """When the rollout side was not there: without a controller, or after the last engine said Bye.
+
+    An engine's Hello is no evidence: it may open its recorder long after it began to serve.
+    """
+    processes = run.frame("processes")
+    engines = processes[processes["role"].isin(["engine", "rollout"])]
+    starts, ends = down_times(run, ("controller",), low, high)
+    if engines.empty or engines["bye_ns"].isna().any():
+        return starts, ends
+    gone = int(engines["bye_ns"].max())
+    return clip(np.concatenate((starts, [gone])), np.concatenate((ends, [high])), low, high)

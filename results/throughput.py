@@ -1,0 +1,263 @@
+"""Tokens per second and GPU, goodput, MFU, and the two ledgers that say where every token and trajectory went."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from harness.protocol.models import SHAPES
+from results.account import Account
+from results.classes import Class
+from results.intervals import Ns
+from results.stats import Estimate, ratio_of_sums
+from results.store import RunTables
+from results.tracks import FOREVER, UNKNOWN, Tracks
+from results.window import Window
+
+TRAIN_PASSES = 3.0  # forward, and a backward of twice its FLOPs (Kaplan et al. 2020, section 2.1)
+
+# Dense bf16 peak of the tensor cores, FLOP/s (NVIDIA's data sheets of each product, figures without sparsity). The
+# first name that is part of the GPU's own is taken, so the more specific come first.
+PEAK_BF16_FLOPS: tuple[tuple[str, float], ...] = (
+    ("H100 PCIe", 756e12),
+    ("H100 NVL", 835e12),
+    ("H100 80GB HBM3", 989.4e12),
+    ("H100 SXM", 989.4e12),
+    ("H200 NVL", 835e12),
+    ("H200", 989.4e12),
+    ("B200", 2250e12),
+    ("A100", 312e12),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What came in and where it went, over the window; `unit` is token or trajectory. In flight and queued: at its end.
+
+    Each side is counted from its own records (turns in, trajectories out), so `gap` is a check, not an identity.
+    """
+
+    unit: str
+    open_at_start: float
+    added: float  # generated tokens, or started trajectories
+    trained: float
+    dropped_stale: float
+    dropped_other: float
+    failed: float
+    in_flight: float
+    queued: float
+
+    @property
+    def gap(self) -> float:
+        """What came in and went nowhere: 0 when the ledger closes."""
+        out = self.trained + self.dropped_stale + self.dropped_other + self.failed + self.in_flight + self.queued
+        return self.open_at_start + self.added - out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Rates are per second and GPU, over ALL GPUs of the run; token counts are of the window."""
+
+    tokens: Estimate  # generated tokens / s / GPU
+    goodput: Estimate
+    generated_tokens: float
+    prefilled_tokens: float | None  # prompt tokens of turns that began in the window, cached or not
+    loss_tokens: int | None
+    processed_tokens: int | None
+    processed_source: str  # trainer | trajectories (their whole lengths)
+    good_trajectories: int
+    stale_trajectories: int  # trained on beyond the bound: not good
+    unknown_trajectories: int  # trained on, version at the first token unknown: not good either
+    mfu: float | None  # training FLOPs / (window x all GPUs x peak)
+    mfu_train: float | None  # training FLOPs / (seconds of class train x train GPUs x peak)
+    train_flops: float | None
+    logprob_flops: float | None  # one more forward, apart from the MFU; None when no logprob forward ran
+    mfu_note: str | None
+    token_ledger: Ledger
+    trajectory_ledger: Ledger
+
+
+def peak_flops(gpu_name: str | None) -> float | None:
+    """Dense bf16 peak of a GPU by its NVML name, FLOP/s; None when it is not in the table."""
+    if gpu_name is None or re.search(r"\bMIG\b", gpu_name):
+        return None  # a slice of a GPU has a share of its peak that the name does not tell
+    found = (peak for name, peak in PEAK_BF16_FLOPS if re.search(rf"\b{name}\b", gpu_name, re.IGNORECASE))
+    return next(found, None)
+
+
+def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account, lives: "Lives") -> Throughput:
+    """Rates and ledgers over the window. Tokens of a turn across an edge count pro rata to its time inside."""
+    gpus = run.spec.total_gpus
+    boundaries = np.asarray(window.boundaries_ns, dtype=np.int64)
+    per_step = np.diff(_tokens_by(tracks, boundaries))
+    gpu_seconds = window.step_seconds * gpus
+    stale = lives.age > run.spec.max_staleness
+    trained = window.holds(lives.left) & lives.trained
+    good = trained & lives.ok & ~stale & ~np.isnan(lives.age)
+    of_step = np.searchsorted(boundaries[1:], lives.left[good], side="left")
+    good_tokens = np.bincount(of_step, weights=np.nan_to_num(lives.tokens[good]), minlength=window.steps)
+    steps = run.frame("steps")
+    steps = steps[window.holds(steps["end_ns"].to_numpy(np.int64))]
+    processed, source = _whole(steps["processed_tokens"]), "trainer"
+    lengths = lives.lengths[trained]
+    if processed is None and lengths.size and not np.isnan(lengths).any():
+        processed, source = int(lengths.sum()), "trajectories"
+    flops, note = _train_flops(run, processed, lengths)
+    peak, reason = _peak(run)
+    seconds = sum(unit.seconds.get(Class.TRAIN.value, 0.0) * unit.gpus for unit in account.units)
+    logprob = any(Class.LOGPROB.value in unit.seconds for unit in account.units)
+    known = flops is not None and peak is not None
+    tokens_ledger, trajectories_ledger = _ledgers(tracks, window, lives, stale)
+    return Throughput(
+        tokens=ratio_of_sums(per_step, gpu_seconds),
+        goodput=ratio_of_sums(good_tokens, gpu_seconds),
+        generated_tokens=float(per_step.sum()),
+        prefilled_tokens=_prefilled(run, window),
+        loss_tokens=_whole(steps["loss_tokens"]),
+        processed_tokens=processed,
+        processed_source=source,
+        good_trajectories=int(good.sum()),
+        stale_trajectories=int((trained & stale).sum()),
+        unknown_trajectories=int((trained & np.isnan(lives.age)).sum()),
+        mfu=flops / (window.seconds * gpus * peak) if flops is not None and peak is not None else None,
+        mfu_train=flops / (seconds * peak) if flops is not None and peak is not None and seconds > 0 else None,
+        train_flops=flops,
+        logprob_flops=flops / TRAIN_PASSES if flops is not None and logprob else None,
+        mfu_note=None if known else reason or note,
+        token_ledger=tokens_ledger,
+        trajectory_ledger=trajectories_ledger,
+    )
+
+
+def _tokens_by(tracks: Tracks, times: Ns) -> npt.NDArray[np.float64]:
+    """Tokens generated before each of `times`, a turn's tokens spread evenly over it (unknown counts add none)."""
+    n = tracks.closed_turns
+    start, end = tracks.turns.start[:n], tracks.turns.end[:n]
+    tokens, length = np.nan_to_num(tracks.turn_tokens[:n]), np.maximum(end - start, 1)
+    done = np.empty(times.size, dtype=np.float64)
+    for i, at in enumerate(times.tolist()):
+        done[i] = float(tokens @ (np.clip(at - start, 0, length) / length))
+    return done
+
+
+def _tokens_of_lives(tracks: Tracks, at: int) -> npt.NDArray[np.float64]:
+    """Tokens each trajectory had generated at an instant."""
+    n = tracks.closed_turns
+    start, end, life = tracks.turns.start[:n], tracks.turns.end[:n], tracks.turns.life[:n]
+    length = np.maximum(end - start, 1)
+    tokens = np.nan_to_num(tracks.turn_tokens[:n]) * np.clip(at - start, 0, length) / length
+    known = life != UNKNOWN
+    summed = np.bincount(life[known], weights=tokens[known], minlength=tracks.life_start.size)
+    return summed.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Trajectories, and when and how each left the pipeline (FOREVER: it did not)."""
+
+    left: Ns
+    trained: npt.NDArray[np.bool_]
+    dropped: npt.NDArray[np.bool_]
+    ok: npt.NDArray[np.bool_]
+    cancelled: npt.NDArray[np.bool_]
+    age: npt.NDArray[np.float64]  # trained_at - version_first; NaN where unknown
+    tokens: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.float64]  # prompt + generated + observations
+
+    @classmethod
+    def of(cls, run: RunTables, tracks: Tracks) -> "Lives":
+        lives, steps = run.frame("trajectories"), run.frame("steps").set_index("step")
+        dropped_at = lives["step_dropped"].map(steps["end_ns"][~steps.index.duplicated(keep="last")])
+        status = lives["status"]
+        trained, dropped = lives["consumed_ns"].notna().to_numpy(), dropped_at.notna().to_numpy()
+        ended_badly = status.isin(["failed", "timeout", "cancelled"]).to_numpy()
+        left = np.full(len(lives), FOREVER, dtype=np.int64)
+        left[ended_badly] = tracks.life_end[ended_badly]
+        left[dropped] = dropped_at[dropped].to_numpy(np.int64)
+        left[trained] = lives.loc[trained, "consumed_ns"].to_numpy(np.int64)
+        at = lives["version_trained"].fillna(lives["step_dropped"].map(_trained_at(steps)).astype("Int64"))
+        age = (at - lives["version_first"]).to_numpy(np.float64, na_value=np.nan)
+        parts = [
+            lives[name].to_numpy(np.float64, na_value=np.nan)
+            for name in ("prompt_tokens", "generated_tokens", "observation_tokens")
+        ]
+        ok, cancelled = (status == "ok").to_numpy(np.bool_), (status == "cancelled").to_numpy(np.bool_)
+        return cls(left, trained, dropped & ~trained, ok, cancelled, age, parts[1], parts[0] + parts[1] + parts[2])
+
+
+def _trained_at(steps: pd.DataFrame) -> "pd.Series[int]":
+    return steps["trained_at"][~steps.index.duplicated(keep="last")]
+
+
+def _ledgers(tracks: Tracks, window: Window, lives: Lives, stale: npt.NDArray[np.bool_]) -> tuple[Ledger, Ledger]:
+    begin, end = window.start_ns, window.end_ns
+    before, after = _tokens_of_lives(tracks, begin), _tokens_of_lives(tracks, end)
+    gone, leaves = lives.left <= begin, window.holds(lives.left)
+    stays = ~gone & ~leaves & (tracks.life_start < end)
+    fates = {
+        "trained": leaves & lives.trained,
+        "dropped_stale": leaves & lives.dropped & stale,
+        "dropped_other": leaves & ~lives.trained & ((lives.dropped & ~stale) | (~lives.dropped & lives.cancelled)),
+        "failed": leaves & ~lives.trained & ~lives.dropped & ~lives.cancelled,
+        "in_flight": stays & (tracks.life_end > end),
+        "queued": stays & (tracks.life_end <= end),
+    }
+    recorded = np.where(np.isnan(lives.tokens), after, lives.tokens)
+    open_before = ~gone & (tracks.life_start < begin)
+    added = float(_tokens_by(tracks, np.array([begin, end], dtype=np.int64)) @ np.array([-1.0, 1.0]))
+    amounts: Mapping[str, npt.NDArray[np.float64]] = {
+        name: (recorded if name in ("trained", "dropped_stale", "dropped_other", "failed", "queued") else after)
+        for name in fates
+    }
+    tokens = Ledger(
+        unit="token",
+        open_at_start=float(before[open_before].sum()),
+        added=added,
+        **{name: float(amounts[name][mask].sum()) for name, mask in fates.items()},
+    )
+    started = (tracks.life_start >= begin) & (tracks.life_start < end)
+    counts = Ledger(
+        unit="trajectory",
+        open_at_start=float(open_before.sum()),
+        added=float(started.sum()),
+        **{name: float(mask.sum()) for name, mask in fates.items()},
+    )
+    return tokens, counts
+
+
+def _prefilled(run: RunTables, window: Window) -> float | None:
+    turns = run.frame("turns")
+    inside = turns[turns["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")]
+    return _whole(inside["prompt_tokens"])
+
+
+def _whole(column: "pd.Series[int]") -> int | None:
+    """The sum of a column that is known in every row; None when it is empty or a row is unknown."""
+    return None if column.empty or column.isna().any() else int(column.sum())
+
+
+def _train_flops(run: RunTables, processed: int | None, lengths: npt.NDArray[np.float64]) -> tuple[float | None, str]:
+    shape = SHAPES.get(run.spec.model)
+    if shape is None:
+        return None, f"the shape of model {run.spec.model} is not known"
+    if processed is None:
+        return None, "tokens through the training forward were not recorded"
+    if lengths.size == 0 or np.isnan(lengths).any():
+        return None, "lengths of the trained trajectories were not recorded"
+    # Token i of a sequence attends to i tokens: a token-weighted mean of half the sequence it is in.
+    context = float((lengths * (lengths + 1) / 2).sum() / max(lengths.sum(), 1))
+    return TRAIN_PASSES * shape.forward_flops(processed, context), ""
+
+
+def _peak(run: RunTables) -> tuple[float | None, str | None]:
+    names = {str(gpu.get("name")) for gpu in run.meta.get("gpus") or ()}
+    if not names:
+        return None, "no GPU"
+    if len(names) > 1:
+        return None, f"GPUs of different kinds: {', '.join(sorted(names))}"
+    name = names.pop()
+    peak = peak_flops(name)
+    return peak, None if peak is not None else f"the dense peak of {name} is not in the table"

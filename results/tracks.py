@@ -1,0 +1,157 @@
+"""What a run's tables hold, as arrays: leaf spans, the lives of trajectories, their turns, tool calls and rewards.
+
+Filtering is done in Arrow, before anything becomes a Python object: a run has millions of turns.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.protocol.phases import Phase
+from results.intervals import NO_NS, Ns
+from results.store import RunTables
+
+FOREVER = np.iinfo(np.int64).max  # the end of what never ended
+UNKNOWN = -1  # an index of nothing
+
+Index = npt.NDArray[np.int64]
+_LEAF = ("host", "pid", "phase", "native_name", "pool", "unit", "step", "start_ns", "end_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Turns, tool calls or rewards. `life` indexes the trajectories (UNKNOWN: none known)."""
+
+    life: Index
+    start: Ns
+    end: Ns
+
+
+@dataclass(frozen=True, slots=True)
+class Tracks:
+    """A run as arrays. Times in monotonic ns; what never ended ends at FOREVER."""
+
+    leaves: pd.DataFrame  # leaf spans without a trajectory: columns _LEAF
+    ids: pa.Array  # trajectory ids, by life
+    life_start: Ns
+    life_end: Ns
+    turns: Calls
+    turn_submitted: Ns  # the turn's start where the recorder did not know
+    turn_tokens: npt.NDArray[np.float64]  # generated tokens, NaN where unknown
+    turn_engine: Index  # index into `engines`; UNKNOWN where the framework hides it
+    closed_turns: int  # the first so many turns were closed, the rest never were
+    engines: tuple[str, ...]
+    tools: Calls
+    rewards: Calls
+
+    def engines_known(self, low: int, high: int) -> bool:
+        """Whether every closed turn that was open within [low, high) says which engine answered it."""
+        n = self.closed_turns
+        inside = (self.turns.start[:n] < high) & (self.turns.end[:n] > low)
+        return bool(inside.any()) and bool((self.turn_engine[:n][inside] != UNKNOWN).all())
+
+    def end_of(self, life: Index, otherwise: Ns) -> Ns:
+        """The end of each trajectory in `life`, and `otherwise` where the trajectory is not known."""
+        if self.life_end.size == 0:
+            return otherwise
+        return np.where(life == UNKNOWN, otherwise, self.life_end[np.maximum(life, 0)])
+
+
+def ints(column: pa.ChunkedArray | pa.Array, missing: int = 0) -> npt.NDArray[np.int64]:
+    """A column of integers with `missing` where it is null."""
+    filled = pc.fill_null(column, pa.scalar(missing, column.type))
+    return np.asarray(filled.to_numpy(zero_copy_only=False) if isinstance(filled, pa.Array) else filled.to_numpy())
+
+
+def floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """A column of numbers with NaN where it is null."""
+    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def tracks(run: RunTables) -> Tracks:
+    """The arrays of a collected run, whole or killed."""
+    spans, lives = run.tables["spans"], run.tables["trajectories"]
+    ids = lives.column("trajectory_id").combine_chunks()
+    life_start = ints(lives.column("start_ns"))
+    life_end = ints(lives.column("end_ns"), FOREVER)
+    leaf = pc.and_(pc.invert(spans.column("container")), pc.is_valid(spans.column("phase")))
+    own = pc.is_null(spans.column("trajectory_id"))
+    leaves = spans.filter(pc.and_(leaf, own)).select(list(_LEAF)).to_pandas()
+    of_reward = pc.and_(pc.and_(leaf, pc.invert(own)), pc.equal(spans.column("phase"), Phase.REWARD.value))
+    rewards = spans.filter(of_reward)
+
+    turns, tools, opens = run.tables["turns"], run.tables["tool_calls"], run.tables["opens"]
+    known = pc.unique(turns.column("engine")).drop_null()
+    engines = tuple(sorted(known.to_pylist()))
+    engine = pc.index_in(turns.column("engine"), value_set=pa.array(engines, pa.string()))
+    closed_turns = _calls(turns, ids)
+    open_turns = _open_calls(opens, Phase.GENERATION, ids, life_end)
+    all_turns = _join(closed_turns, open_turns)
+    turn_engine = np.concatenate((ints(engine, UNKNOWN), np.full(open_turns.start.size, UNKNOWN)))
+    submitted = ints(turns.column("submitted_ns"), UNKNOWN)
+    submitted = np.where(submitted == UNKNOWN, closed_turns.start, np.minimum(submitted, closed_turns.start))
+    return Tracks(
+        leaves=leaves,
+        ids=ids,
+        life_start=life_start,
+        life_end=life_end,
+        turns=all_turns,
+        turn_submitted=np.concatenate((submitted, open_turns.start)),
+        turn_tokens=np.concatenate((floats(turns.column("generated_tokens")), np.full(open_turns.start.size, np.nan))),
+        turn_engine=_previous_engine(all_turns, turn_engine.astype(np.int64), closed=closed_turns.start.size),
+        closed_turns=closed_turns.start.size,
+        engines=engines,
+        tools=_join(_calls(tools, ids), _open_calls(opens, Phase.TOOL, ids, life_end)),
+        rewards=_calls(rewards, ids),
+    )
+
+
+def last_turn_before(turns: Calls, life: Index, at: Ns) -> Index:
+    """For each (life, instant), the index of the last turn of that life that started at or before it, or UNKNOWN."""
+    n = turns.start.size
+    kind = np.concatenate((np.zeros(n, dtype=np.int64), np.ones(life.size, dtype=np.int64)))
+    lives, times = np.concatenate((turns.life, life)), np.concatenate((turns.start, at))
+    order = np.lexsort((kind, times, lives))
+    position = np.where(kind[order] == 0, np.arange(order.size), UNKNOWN)
+    latest = np.maximum.accumulate(position)
+    found = np.where(latest >= 0, order[np.maximum(latest, 0)], UNKNOWN)
+    same = (found >= 0) & (lives[np.maximum(found, 0)] == lives[order]) & (lives[order] != UNKNOWN)
+    result = np.full(order.size, UNKNOWN, dtype=np.int64)
+    result[order] = np.where(same, found, UNKNOWN)
+    return result[n:]
+
+
+def _calls(table: pa.Table, ids: pa.Array) -> Calls:
+    life = ints(pc.index_in(table.column("trajectory_id"), value_set=ids), UNKNOWN).astype(np.int64)
+    return Calls(life, ints(table.column("start_ns")), ints(table.column("end_ns")))
+
+
+def _open_calls(opens: pa.Table, phase: Phase, ids: pa.Array, life_end: Ns) -> Calls:
+    """Turns or tool calls that were never closed: of a killed run, or cancelled in the middle."""
+    wanted = pc.and_(pc.equal(opens.column("phase"), phase.value), pc.is_valid(opens.column("trajectory_id")))
+    mine = opens.filter(wanted)
+    if mine.num_rows == 0:
+        return Calls(NO_NS, NO_NS, NO_NS)
+    life = ints(pc.index_in(mine.column("trajectory_id"), value_set=ids), UNKNOWN).astype(np.int64)
+    start = ints(mine.column("start_ns"))
+    end = start if life_end.size == 0 else np.where(life == UNKNOWN, start, life_end[np.maximum(life, 0)])
+    return Calls(life, start, np.maximum(end, start))
+
+
+def _join(a: Calls, b: Calls) -> Calls:
+    return Calls(np.concatenate((a.life, b.life)), np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
+
+
+def _previous_engine(turns: Calls, engine: Index, closed: int) -> Index:
+    """Gives a turn that never closed the engine of its trajectory's turn before: its own was not told yet."""
+    if closed == engine.size or closed == 0:
+        return engine
+    done = Calls(turns.life[:closed], turns.start[:closed], turns.end[:closed])
+    before = last_turn_before(done, turns.life[closed:], turns.start[closed:])
+    filled = engine.copy()
+    filled[closed:] = np.where(before == UNKNOWN, UNKNOWN, engine[np.maximum(before, 0)])
+    return filled
