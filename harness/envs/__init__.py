@@ -1,0 +1,38 @@
+"""The frameworks' virtual environments: built on first use, keyed by their pins, shared by all checkouts.
+
+`ensure` is what a run calls; `create`, `list_environments`, `check` and `remove` are the verbs of `bench env`.
+"""
+
+from harness.envs.build import create, ensure
+from harness.envs.manage import (
+    CheckReport,
+    EnvironmentRow,
+    Status,
+    check,
+    known_environments,
+    list_environments,
+    remove,
+)
+from harness.envs.progress import BuildProgress, Display, Report, Stage
+from harness.envs.store import CACHE_VARIABLE, Location, Marker, cache_folder, locate
+
+__all__ = [
+    "CACHE_VARIABLE",
+    "BuildProgress",
+    "CheckReport",
+    "Display",
+    "EnvironmentRow",
+    "Location",
+    "Marker",
+    "Report",
+    "Stage",
+    "Status",
+    "cache_folder",
+    "check",
+    "create",
+    "ensure",
+    "known_environments",
+    "list_environments",
+    "locate",
+    "remove",
+]
