@@ -76,8 +76,11 @@ class Trainer:
                 for advantage in group_advantages(rewards)
             ]
             await self._take(ADVANTAGE_S, Phase.ADVANTAGE)
-        if self.faults.sleep_between_s:
-            await asyncio.sleep(self.faults.sleep_between_s)  # planted: no timer names this time
+        if self.faults.sleep_between_s:  # planted: no timer names this time
+            slept_ns = time.monotonic_ns()
+            await asyncio.sleep(self.faults.sleep_between_s)
+            slept_ns = time.monotonic_ns() - slept_ns
+            print(f"simulated: planted sleep of step {step} took {slept_ns} ns", flush=True)
         with self._timed(Phase.TRAIN, "train", step):
             await self._take((TRAIN_S + tokens * TRAIN_TOKEN_S) / 2)
             self.faults.strike(step, self.recorder)

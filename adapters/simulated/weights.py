@@ -37,7 +37,8 @@ def probe(seed: int) -> list[int]:
 def update(theta: float, advantages: Sequence[float], noise: random.Random) -> tuple[float, float]:
     """New weights and gradient norm after one step: no advantage, no move."""
     gradient = sum(abs(advantage) for advantage in advantages) / max(len(advantages), 1)
-    return theta + 0.2 * gradient * noise.uniform(0.8, 1.2), 0.4 * gradient
+    norm = 0.4 * gradient * noise.uniform(0.8, 1.2)
+    return theta + norm / 2, norm
 
 
 def group_advantages(rewards: Sequence[float]) -> list[float]:

@@ -107,7 +107,7 @@ def test_a_plan_is_well_formed(preset: object, seed: int, prompt: int, sample: i
 @settings(max_examples=50, deadline=None)
 def test_the_scale_moves_latencies_alone(seed: int, prompt: int, sample: int, scale: float) -> None:
     plain, scaled = draw_plan(FULL, seed, prompt, sample), draw_plan(FULL, seed, prompt, sample, scale)
-    assert scaled.tool_seconds == pytest.approx(plain.tool_seconds * scale, abs=1e-5)
+    assert scaled.tool_seconds == pytest.approx(plain.tool_seconds * scale, abs=1e-4)
     assert [(t.tool, t.generated_tokens, t.observation_tokens) for t in scaled.turns] == [
         (t.tool, t.generated_tokens, t.observation_tokens) for t in plain.turns
     ]
