@@ -28,6 +28,7 @@ PHASES: Mapping[str, Phase | None] = {
     "update_ref_with_policy": Phase.OVERHEAD,
     "save_checkpoints": Phase.CHECKPOINT,
     "save_hf_model": Phase.CHECKPOINT,
+    "cleanup_old_checkpoints": Phase.CHECKPOINT,
     "load_checkpoints": Phase.CHECKPOINT,
     "eval": Phase.EVAL,
     #

@@ -10,7 +10,7 @@ from adapters.child.track import Track, require
 from adapters.skyrl.worker.generator import BenchGenerator
 from adapters.skyrl.worker.proof import SyncProof
 from adapters.skyrl.worker.taps import tap_function
-from harness.protocol.events import Step
+from harness.protocol.events import Scalar, Step
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Placement, RunSpec
 
@@ -88,7 +88,9 @@ class RecordingTrainer:
             difference = (ours[rows] - theirs[rows]).abs()[mask]
             if not difference.numel():
                 continue
-            labels = {"same_version": same, "tokens": int(difference.numel())}
+            labels: dict[str, Scalar] = {"same_version": same, "tokens": int(difference.numel())}
+            if same:
+                labels["staleness"] = 0
             maximum, mean = float(difference.max()), float(difference.mean())
             self.recorder.metric("logprob_diff_max", maximum, unit="nat", step=self.global_step, labels=labels)
             self.recorder.metric("logprob_diff_mean", mean, unit="nat", step=self.global_step, labels=labels)
