@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ from env_builders import DEMO, Built, News, demo_environment, wheel
 import harness
 from harness.envs import Stage, Status, check, create, ensure, list_environments, locate, remove
 from harness.envs.probe import NAMES, probe
+from harness.envs.wheels import pack, unpack
 from harness.protocol.errors import EnvError
 
 ROOT = Path(harness.__file__).resolve().parent.parent
@@ -316,3 +317,35 @@ class TestOwnPython:
         monkeypatch.setenv("BENCH_DEMO_PYTHON", str(bare))
         with pytest.raises(EnvError, match=f"{bare} -m pip install --no-deps -e {ROOT}"):
             ensure(built.environment)
+
+
+INSTALLED = """
+import json, os, sys
+from pathlib import Path
+sys.path.insert(1, {tests!r})
+import harness.envs.build
+from env_builders import demo_environment, quick_find_python
+from harness.envs import ensure
+from harness.envs.layer import project
+harness.envs.build.find_python = quick_find_python
+python = ensure(demo_environment(Path({folder!r})), progress=lambda news: None)
+print(json.dumps([str(project().checkout), sorted(project().files), str(python)]))
+"""
+
+
+@pytest.mark.usefixtures("cache")
+def test_bench_installed_from_a_wheel_brings_a_copy_of_itself(tmp_path: Path) -> None:
+    installed = distribution("agentic-rl-bench")
+    files = {str(p.relative_to(ROOT)): p.read_bytes() for name in NAMES for p in (ROOT / name).rglob("*.py")}
+    info = {"METADATA": installed.read_text("METADATA") or "", "entry_points.txt": "[bench.adapters]\n"}
+    site = tmp_path / "site"
+    unpack(pack("agentic-rl-bench", installed.version, files, tmp_path, info), site)
+    code = INSTALLED.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env, cwd="/")
+    assert done.returncode == 0, done.stderr
+    checkout, copied, python = json.loads(done.stdout)
+    assert checkout == "None"
+    assert copied == sorted(files)
+    where = run(Path(python), "import harness.protocol; print(harness.protocol.__file__)")
+    assert Path(where).is_relative_to(Path(python).parent.parent)
