@@ -5,40 +5,16 @@ Power has two meanings that are kept apart: `NVML_FI_DEV_POWER_INSTANT` and `NVM
 older (NVML API reference); it fills the column it belongs to, and `Gpu.sources` says which call gave what.
 """
 
-import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
+from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value, clean, reason_of, typed
+
 ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field value that sums over the links
-BLANK_64 = 0x7FFFFFFFFFFFFFF0  # DCGM's integer blanks start here; NVML's "not available" is all ones
-BLANK_32 = 0xFFFFFFFF
-BLANK_DOUBLES = range(140_737_488_355_328, 140_737_488_355_344)  # DCGM's floating-point blanks
-
-Value = int | float | None
-Reading = dict[str, int | float | None]
-# (gpu uuid, field, reason): told once for each field that gives nothing
-Report = Callable[[str, str, str], None]
-
-_NAMES: dict[int, str] = {
-    value: name.removeprefix("NVML_ERROR_")
-    for name, value in vars(pynvml).items()
-    if name.startswith("NVML_ERROR_") and isinstance(value, int)
-}
-_GONE = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND}
-# Answers that will not change while the driver stays loaded: the call is not made again.
-_FINAL = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-    pynvml.NVML_ERROR_INVALID_ARGUMENT,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_DEPRECATED,
-}
 
 
 class NvmlError(Exception):
@@ -47,18 +23,6 @@ class NvmlError(Exception):
 
 class GpuLostError(Exception):
     """A GPU fell off the bus or needs a reset; nothing more can be read from it."""
-
-
-def reason_of(code: int) -> str:
-    """NVML's name of a return code, e.g. NOT_SUPPORTED."""
-    return _NAMES.get(code, f"NVML return code {code}")
-
-
-def clean(value: int | float) -> Value:
-    """The value, or None where it is one of the numbers that sensors use for "no value"."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) and int(value) not in BLANK_DOUBLES else None
-    return None if value >= BLANK_64 or value == BLANK_32 or value in BLANK_DOUBLES else value
 
 
 class Nvml:
@@ -108,25 +72,6 @@ class Nvml:
             return f"unknown ({reason_of(error.value)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Readings of one group of calls, and when they were made."""
-
-    begin_ns: int
-    end_ns: int
-    values: Reading
-
-    @property
-    def mono_ns(self) -> int:
-        """Middle of the calls, monotonic ns."""
-        return (self.begin_ns + self.end_ns) // 2
-
-    @property
-    def uncertainty_ns(self) -> int:
-        """Half the length of the calls, rounded up."""
-        return (self.end_ns - self.begin_ns + 1) // 2
-
-
 class Gpu:
     """One GPU, addressed by its UUID. Every read raises GpuLostError once the GPU is gone.
 
@@ -167,7 +112,7 @@ class Gpu:
             "energy_joules": pynvml.nvmlDeviceGetTotalEnergyConsumption,
         }
         for name, (value, code) in answers.items():
-            if code == pynvml.NVML_SUCCESS or code not in _FINAL:
+            if code == pynvml.NVML_SUCCESS or code not in FINAL:
                 self.sources[name] = "nvmlDeviceGetFieldValues"
                 continue
             del self._power_fields[name]
@@ -176,7 +121,7 @@ class Gpu:
                 self._nothing(name, code)
                 continue
             value, code = self._plain(call)
-            if value is None and code in _FINAL:
+            if value is None and code in FINAL:
                 self._nothing(name, code)
             else:
                 self._power_calls[name] = call
@@ -226,9 +171,9 @@ class Gpu:
 
     def pcie(self) -> Timed:
         """PCIe throughput (bytes/s) over the 20 ms that each of its two calls blocks. NVML's KB is read as 1,000 B."""
-        begin_ns = time.monotonic_ns()
-        tx = self._get("pcie_tx_bytes_per_s", pynvml.nvmlDeviceGetPcieThroughput, pynvml.NVML_PCIE_UTIL_TX_BYTES)
-        rx = self._get("pcie_rx_bytes_per_s", pynvml.nvmlDeviceGetPcieThroughput, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+        begin_ns, call = time.monotonic_ns(), pynvml.nvmlDeviceGetPcieThroughput
+        tx = self._get("pcie_tx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+        rx = self._get("pcie_rx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_RX_BYTES)
         values: Reading = {
             "pcie_tx_bytes_per_s": self._scaled("pcie_tx_bytes_per_s", tx, 1000.0),
             "pcie_rx_bytes_per_s": self._scaled("pcie_rx_bytes_per_s", rx, 1000.0),
@@ -238,18 +183,25 @@ class Gpu:
     def nvlink(self) -> Timed:
         """NVLink data bytes, cumulative, all links summed."""
         begin_ns = time.monotonic_ns()
-        answers = self._fields({name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()})
         values: Reading = {"nvlink_tx_bytes": None, "nvlink_rx_bytes": None}
+        answers = self._link_answers()
+        if any(code in FINAL and name in self._link_fallback for name, (_, code) in answers.items()):
+            # Newer GPUs count under other fields; both directions change over together.
+            self._link_fields, self._link_fallback = self._link_fallback, {}
+            begin_ns = time.monotonic_ns()
+            answers = self._link_answers()
+        end_ns = time.monotonic_ns()
         for name, (raw, code) in answers.items():
             if code == pynvml.NVML_SUCCESS:
                 values[name] = self._scaled(name, raw, self._link_fields[name][1])
-            elif code in _FINAL and name in self._link_fallback:
-                self._link_fields[name] = self._link_fallback.pop(name)  # newer GPUs count under another field
-            else:
-                self._nothing(name, code)
-                if code in _FINAL:
-                    del self._link_fields[name]
-        return Timed(begin_ns, time.monotonic_ns(), values)
+                continue
+            self._nothing(name, code)
+            if code in FINAL:
+                del self._link_fields[name]
+        return Timed(begin_ns, end_ns, values)
+
+    def _link_answers(self) -> dict[str, tuple[Value, int]]:
+        return self._fields({name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()})
 
     def read_limit(self) -> float | None:
         """Re-reads the enforced power limit (W), which `power` then carries."""
@@ -325,7 +277,7 @@ class Gpu:
         answers: dict[str, tuple[Value, int]] = {}
         for name, value in zip(wanted, values, strict=True):
             self._lost_if(value.nvmlReturn)
-            answers[name] = (clean(_typed(value)) if value.nvmlReturn == 0 else None, value.nvmlReturn)
+            answers[name] = (clean(typed(value)) if value.nvmlReturn == 0 else None, value.nvmlReturn)
         return answers
 
     def _plain(self, call: Callable[[Any], int]) -> tuple[Value, int]:
@@ -355,11 +307,11 @@ class Gpu:
         return value * factor
 
     def _lost_if(self, code: int) -> None:
-        if code in _GONE:
+        if code in GONE:
             raise GpuLostError(f"GPU {self.index} ({self.uuid}): {reason_of(code)}")
 
     def _nothing(self, name: str, code: int) -> None:
-        if code in _FINAL:
+        if code in FINAL:
             self.unsupported[name] = reason_of(code)
         self._tell(name, reason_of(code))
 
@@ -371,20 +323,12 @@ class Gpu:
         self._report(self.uuid, name, reason)
 
 
-def _typed(value: Any) -> int | float:
-    """The member of a field value's union that its type names."""
-    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-    if value.valueType >= len(members):
-        return BLANK_64
-    return getattr(value.value, members[value.valueType])  # type: ignore[no-any-return]
-
-
 def _memory(handle: Any) -> Any:
     """Version 2 leaves the driver's own reserve out of `used`, as nvidia-smi does; older drivers lack it."""
     try:
         return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except pynvml.NVMLError as error:
-        if error.value not in _FINAL:
+        if error.value not in FINAL:
             raise
         return pynvml.nvmlDeviceGetMemoryInfo(handle)
 

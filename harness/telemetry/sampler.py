@@ -24,8 +24,9 @@ from harness.telemetry.cadence import Ticks
 from harness.telemetry.description import Description
 
 if TYPE_CHECKING:
-    from harness.telemetry.nvml import Gpu, Nvml, Timed
+    from harness.telemetry.nvml import Gpu, Nvml
     from harness.telemetry.segment import Segment
+    from harness.telemetry.values import Timed
 
 HOST_HZ = 2.0
 OPEN_TIMEOUT_S = 10.0
@@ -109,6 +110,13 @@ class Sampler:
         Raises:
             OSError: the folders cannot be made or the first lines not be written.
         """
+        try:
+            return self._run(signals)
+        except Exception as error:
+            self._fail(error)  # the record says why it has no `Bye`
+            raise
+
+    def _run(self, signals: Signals) -> int:
         self.out.mkdir(parents=True, exist_ok=True)
         self.events.mkdir(parents=True, exist_ok=True)
         opening = Opening(self._unsupported)

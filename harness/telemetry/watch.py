@@ -13,7 +13,8 @@ from harness.protocol.events import Scalar
 from harness.telemetry.cadence import Refresh, Ticks, poll, refresh_of
 from harness.telemetry.contamination import Contamination
 from harness.telemetry.description import Description
-from harness.telemetry.nvml import Gpu, GpuLostError, Timed
+from harness.telemetry.nvml import Gpu, GpuLostError
+from harness.telemetry.values import Timed
 
 STATE_PERIOD_S = 0.2  # NVML averages utilisation over 1/6 s or more
 SLOW_PERIOD_S = 1.0  # each PCIe call blocks 20 ms
@@ -97,24 +98,21 @@ class GpuWatch:
     def _fast(self, gpu: Gpu) -> None:
         gpu.prepare()
         gpu.read_limit()
-        power_s = self._measure(gpu)
-        state_s = max(1 / self._hz, STATE_PERIOD_S)
+        period_s = self._measure(gpu)
+        # State is read with every n-th power reading: one waking up for both halves what the sampler costs.
+        every = max(1, round(STATE_PERIOD_S / period_s))
         now = time.monotonic_ns()
-        power, state = Ticks(power_s, now, self._rng), Ticks(state_s, now, self._rng)
-        due_power, due_state = power.next(now), state.next(now)
-        while not self._wait_until(min(due_power, due_state)):
+        ticks, turn = Ticks(period_s, now, self._rng), 0
+        due = ticks.next(now)
+        while not self._wait_until(due):
             if gpu.uuid in self._lost:
                 return
-            now = time.monotonic_ns()
-            if now >= due_power:
-                self._power(gpu)
-                due_power = power.next(time.monotonic_ns())
-            if now >= due_state:
+            self._power(gpu)
+            if turn % every == 0:
                 self._emit(gpu.uuid, gpu.state())
-                due_state = state.next(time.monotonic_ns())
-        for name, ticks in (("power", power), ("state", state)):
-            labels: dict[str, Scalar] = {"gpu": gpu.uuid, "readings": name, "skipped": ticks.skipped}
-            self._metric("telemetry.ticks", float(ticks.drawn - 1), "ticks", labels)
+            turn += 1
+            due = ticks.next(time.monotonic_ns())
+        self._metric("telemetry.ticks", float(turn), "ticks", {"gpu": gpu.uuid, "skipped": ticks.skipped})
 
     def _power(self, gpu: Gpu) -> None:
         reading = gpu.power()

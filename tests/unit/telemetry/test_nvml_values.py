@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.telemetry.nvml import clean, reason_of
+from harness.telemetry.values import clean, reason_of
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harness.telemetry.description import Description
 from harness.telemetry.segment import SCHEMA, Segment
@@ -168,3 +170,45 @@ def test_a_damaged_description_is_an_error_and_a_missing_one_no_gpus(tmp_path):
     (tmp_path / "gpus.json").write_text(json.dumps({"gpus": 3}))
     with pytest.raises(ValueError, match=r"gpus\.json"):
         read_gpus(tmp_path)
+
+
+VALUES = st.lists(
+    st.fixed_dictionaries(
+        {"host": st.text(max_size=5), "mono_ns": st.integers(-(2**63), 2**63 - 1)},
+        optional={
+            "gpu": st.none() | st.text(max_size=9),
+            "power_instant_watts": st.none() | st.floats(allow_nan=False),
+            "memory_used_bytes": st.none() | st.integers(0, 2**62),
+        },
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=VALUES)
+def test_any_rows_come_back_equal(tmp_path, rows):
+    path = tmp_path / "x.arrows"
+    path.unlink(missing_ok=True)
+    segment = Segment(path)
+    for row in rows:
+        segment.append(row)
+    segment.close()
+    expected = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
+    with pa.ipc.open_stream(path.read_bytes()) as stream:
+        assert stream.read_all().to_pylist() == expected
+
+
+def test_writing_imports_no_pandas(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from harness.telemetry.segment import Segment
+segment = Segment(Path(sys.argv[1]))
+segment.append({"host": "h", "mono_ns": 1, "power_instant_watts": 1.5})
+segment.close()
+print("pandas" in sys.modules)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "a.arrows")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
