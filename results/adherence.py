@@ -256,6 +256,7 @@ def _content(
     for number, (reply, turn) in enumerate(zip(replies, plan.turns, strict=False)):
         if reply["turn"] != number:
             yield f"turn {reply['turn']} was recorded where turn {number} was due"
+            break  # all that follow are shifted: one deviation, not one for each
         if reply["generated_tokens"] != turn.generated_tokens:
             yield f"turn {number}: {reply['generated_tokens']} generated tokens, planned {turn.generated_tokens}"
         if reply["prompt_tokens"] != context:
@@ -265,6 +266,7 @@ def _content(
         cut = not whole and number == len(calls) - 1 and call["observation_tokens"] is None
         if call["turn"] != number:
             yield f"a tool call of turn {call['turn']} was recorded where that of turn {number} was due"
+            break
         if call["tool"] != turn.tool:
             yield f"turn {number}: called {call['tool']}, planned {turn.tool}"
         if call["planned_ns"] != planned_ns(turn.latency_s):

@@ -26,7 +26,7 @@ from harness.protocol.events import (
     decode,
 )
 
-_INT_LIMIT = 2**63
+INT_LIMIT = 2**62  # differences of two such integers fit 64 bits
 _FILE_NAME = re.compile(r"^(?P<host>.+)-(?P<pid>\d{1,18})$")
 
 
@@ -117,7 +117,7 @@ def checked(raw: bytes) -> Event | str:
 
 
 def misfit(event: Event) -> str | None:
-    """What does not fit the event's declared types (an integer beyond 64 bits, a non-finite number), or None."""
+    """What does not fit the event's declared types (or a number that is beyond 62 bits or not finite), or None."""
     for name, kinds, inner in _CHECKS[type(event)]:
         value = getattr(event, name)
         if type(value) not in kinds:
@@ -147,7 +147,7 @@ def event_times(event: Event) -> tuple[int, int]:
 def _storable(value: Any) -> bool:
     kind = type(value)
     if kind is int:
-        return bool(-_INT_LIMIT <= value < _INT_LIMIT)
+        return bool(-INT_LIMIT <= value < INT_LIMIT)
     if kind is float:
         return isfinite(value)
     if kind is str and not value.isascii():

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.events import Event, Failure, Gate, Metric, Open, Scalar, Span, Step, Trajectory
-from harness.protocol.phases import Phase
+from harness.protocol.phases import SYNC_ATTRIBUTES, TOOL_ATTRIBUTES, TURN_ATTRIBUTES, Phase
 from results.joins import RECORDED
-from results.reading import EventFile, Process
+from results.reading import INT_LIMIT, EventFile, Process
 from results.rows import Rows
 
 RECORDING = "recording"  # boundary of the failures that the collection itself finds
@@ -29,6 +29,12 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = {
     "probes": ("mono_ns",),
     "opens": ("start_ns",),
 }
+
+
+# The attributes of phases.*_ATTRIBUTES that are text; all others are integers.
+TEXT_ATTRIBUTES = frozenset({"engine", "stop_reason", "tool", "status"})
+
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode  # made once: a call per event
 
 
 class Defects:
@@ -133,6 +139,17 @@ class Recorded:
                 self.failures.add(*where, event.mono_ns, event.boundary, event.type, event.message)
 
     def _span(self, process: Process, event: Span) -> None:
+        typed: tuple[str, ...] = ()
+        if event.phase == Phase.GENERATION and event.trajectory_id is not None:
+            self._turn(process, event)
+            typed = TURN_ATTRIBUTES
+        elif event.phase == Phase.TOOL and event.trajectory_id is not None:
+            self._tool_call(process, event)
+            typed = TOOL_ATTRIBUTES
+        elif event.phase == Phase.WEIGHT_SYNC and self._int(event, "version") is not None:
+            self._weight_sync(process, event)
+            typed = SYNC_ATTRIBUTES
+        rest = {name: value for name, value in event.attributes.items() if name not in typed or _odd(name, value)}
         self.rows["spans"].add(
             process.host,
             process.pid,
@@ -148,14 +165,8 @@ class Recorded:
             event.start_ns,
             event.end_ns,
             event.open_id,
-            to_json(event.attributes),
+            to_json(rest),
         )
-        if event.phase == Phase.GENERATION and event.trajectory_id is not None:
-            self._turn(process, event)
-        elif event.phase == Phase.TOOL and event.trajectory_id is not None:
-            self._tool_call(process, event)
-        elif event.phase == Phase.WEIGHT_SYNC and "version" in event.attributes:
-            self._weight_sync(process, event)
 
     def _turn(self, process: Process, event: Span) -> None:
         self.rows["turns"].add(
@@ -192,14 +203,11 @@ class Recorded:
         )
 
     def _weight_sync(self, process: Process, event: Span) -> None:
-        version = self._int(event, "version")
-        if version is None:
-            return
         self.rows["weight_syncs"].add(
             process.host,
             process.pid,
             event.step,
-            version,
+            self._int(event, "version"),
             self._text(event, "engine"),
             event.pool,
             event.unit,
@@ -303,22 +311,29 @@ class Recorded:
             )
 
     def _int(self, event: Span, name: str) -> int | None:
-        value = event.attributes.get(name)
-        if value is None or (type(value) is int and -(2**63) <= value < 2**63):
-            return value
-        self._odd(event, name, value)
-        return None
+        value = self._attribute(event, name)
+        return value if isinstance(value, int) else None
 
     def _text(self, event: Span, name: str) -> str | None:
+        value = self._attribute(event, name)
+        return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
+
+    def _attribute(self, event: Span, name: str) -> Scalar:
+        """The value of an attribute that has a column; one of the wrong type is told, and unknown."""
         value = event.attributes.get(name)
-        if value is None or isinstance(value, str):
-            return value if value is None else value.encode("utf-8", "replace").decode()
-        self._odd(event, name, value)
+        if value is None or not _odd(name, value):
+            return value
+        self.defects.add("bad_attribute", f"{event.phase} span {event.native_name!r}: {name} = {str(value)[:40]!r}")
         return None
 
-    def _odd(self, event: Span, name: str, value: Scalar) -> None:
-        """Notes an attribute of the wrong type; its column stays unknown."""
-        self.defects.add("bad_attribute", f"{event.phase} span {event.native_name!r}: {name} = {str(value)[:40]!r}")
+
+def _odd(name: str, value: Scalar) -> bool:
+    """Whether an attribute that has a column is not of that column's type."""
+    if value is None:
+        return False
+    if name in TEXT_ATTRIBUTES:
+        return type(value) is not str
+    return type(value) is not int or not -INT_LIMIT <= value < INT_LIMIT
 
 
 def _is_trajectory(event: Open) -> bool:
@@ -331,4 +346,4 @@ def _float(value: float | None) -> float | None:
 
 def to_json(raw: Mapping[str, Any]) -> str:
     """Compact JSON with sorted keys."""
-    return json.dumps(raw, sort_keys=True, separators=(",", ":"), default=str) if raw else "{}"
+    return _ENCODE(raw) if raw else "{}"

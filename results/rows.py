@@ -28,9 +28,10 @@ class Rows:
             self._flush()
 
     def table(self, *keys: str) -> pa.Table:
-        """All rows, sorted by `keys`; rows with equal keys stay in the order they were added."""
+        """All rows so far, sorted by `keys`, equal ones in the order they were added. They are handed over: once only."""
         self._flush()
         table = pa.Table.from_batches(self._batches, schema=self.schema)
+        self._batches = []  # the table has them now, and gives them up once it is sorted
         if not keys or not table.num_rows:
             return table.combine_chunks()
         order = pa.array(range(table.num_rows), pa.int64())

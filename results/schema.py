@@ -122,7 +122,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _START,
         _END,
         _n("open_id", INT, "id of the Open it closed, within its process"),
-        _c("attributes_json", TEXT, "attributes as recorded"),
+        _c("attributes_json", TEXT, "attributes, but for those that turns, tool_calls or weight_syncs hold"),
     ),
     "steps": (
         _HOST,
