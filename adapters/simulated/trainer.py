@@ -10,7 +10,7 @@ from itertools import chain
 from adapters.simulated.engine import Fleet
 from adapters.simulated.faults import Faults
 from adapters.simulated.rollout import Group
-from adapters.simulated.weights import group_advantages, probe, trainer_logprobs, update
+from adapters.simulated.weights import group_advantages, logprob, probe, trainer_logprobs, update
 from harness.protocol.events import Scalar, Step
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.recorder import Recorder
@@ -66,7 +66,10 @@ class Trainer:
             await self._take(DATA_S, Phase.DATA)
         await self._offload("load_optimizer", step)
         with self._timed(Phase.LOGPROB, "logprob", step):
-            differences = [abs(a - b) for result in trained for a, b in self._compared(result)]
+            differences: list[float] = []
+            for result in trained:
+                differences += self._differences(result)
+                await asyncio.sleep(0)  # the engines share this event loop: their tools must wake in time
             await self._take(LOGPROB_S + tokens * LOGPROB_TOKEN_S, Phase.LOGPROB)
         with self._timed(Phase.ADVANTAGE, "advantage", step):
             advantages = [
@@ -115,13 +118,17 @@ class Trainer:
             )
         )
 
-    def _compared(self, result: EpisodeResult) -> list[tuple[float, float]]:
-        """(engine's, trainer's) log-probability of each generated token of an on-policy trajectory, else nothing."""
+    def _differences(self, result: EpisodeResult) -> list[float]:
+        """|engine - trainer| log-probability of each generated token of an on-policy trajectory, else nothing."""
         if not result.version_first == result.version_last == self.version:
             return []
-        own = trainer_logprobs(self.theta, result.response_ids, len(result.prompt_ids))
+        first = len(result.prompt_ids)
         return [
-            pair for pair, loss in zip(zip(result.logprobs, own, strict=True), result.loss_mask, strict=True) if loss
+            abs(served - logprob(self.theta, token, first + index))
+            for index, (token, served, loss) in enumerate(
+                zip(result.response_ids, result.logprobs, result.loss_mask, strict=True)
+            )
+            if loss
         ]
 
     async def _sync(self, step: int) -> None:
