@@ -28,7 +28,7 @@ class Rows:
             self._flush()
 
     def table(self, *keys: str) -> pa.Table:
-        """All rows so far, sorted by `keys`, equal ones in the order they were added. They are handed over: once only."""
+        """All rows, sorted by `keys`, equal ones in the order they were added; handed over, so once only."""
         self._flush()
         table = pa.Table.from_batches(self._batches, schema=self.schema)
         self._batches = []  # the table has them now, and gives them up once it is sorted
