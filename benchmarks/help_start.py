@@ -39,6 +39,7 @@ def main() -> int:
         },
         ok=ratio <= LIMIT_RATIO,
         description=__doc__ or "",
+        sources=("harness/cli", "harness/__init__.py", "benchmarks/help_start.py"),
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.sdk.resources import Resource
@@ -45,7 +46,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder) / "events.jsonl", make_hello("benchmark", "controller"))
         with (Path(folder) / "simple.jsonl").open("w") as simple, (Path(folder) / "batch.jsonl").open("w") as batch:
-            contestants: dict[str, Callable[[], None]] = {"bench": lambda: bench(recorder)}
+            contestants: dict[str, Callable[[], None]] = {"bench": partial(bench, recorder)}
             providers = []
             for name, processor in (
                 ("opentelemetry", SimpleSpanProcessor(ConsoleSpanExporter(out=simple))),
@@ -57,8 +58,7 @@ def main() -> int:
                 provider = TracerProvider(resource=Resource.create({"service.name": "benchmark"}))
                 provider.add_span_processor(processor)
                 providers.append(provider)
-                tracer = provider.get_tracer("benchmark")
-                contestants[name] = lambda tracer=tracer: opentelemetry(tracer)
+                contestants[name] = partial(opentelemetry, provider.get_tracer("benchmark"))
             times: dict[str, list[float]] = {name: [] for name in contestants}
             for _ in range(ROUNDS):
                 for name, work in contestants.items():
@@ -85,6 +85,7 @@ def main() -> int:
         },
         ok=median["bench"] <= LIMIT_US and ratio >= LIMIT_RATIO,
         description=__doc__ or "",
+        sources=("harness/protocol", "benchmarks/record_span.py"),
     )
 
 

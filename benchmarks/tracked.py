@@ -5,15 +5,20 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 
 
-def finish(benchmark: str, figures: Mapping[str, object], *, ok: bool, description: str) -> int:
-    """Prints the figures; returns 0, or 1 when a stated limit was missed. Reads --record from the command line."""
+def finish(
+    benchmark: str, figures: Mapping[str, object], *, ok: bool, description: str, sources: Sequence[str] = (".",)
+) -> int:
+    """Prints the figures; returns 0, or 1 when a stated limit was missed. Reads --record from the command line.
+
+    `sources` are the paths (from the repository's top) whose code is measured: `dirty` is about them only.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--record", action="store_true", help=f"append the result to {RESULTS.name}")
     arguments = parser.parse_args()
@@ -21,7 +26,7 @@ def finish(benchmark: str, figures: Mapping[str, object], *, ok: bool, descripti
         "benchmark": benchmark,
         "utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": _git("rev-parse", "--short=12", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "dirty": bool(_git("status", "--porcelain", "--", *sources)),
         "machine": {
             "cpu": _cpu(),
             "cores": len(os.sched_getaffinity(0)),
@@ -39,7 +44,7 @@ def finish(benchmark: str, figures: Mapping[str, object], *, ok: bool, descripti
 
 
 def _git(*arguments: str) -> str | None:
-    done = subprocess.run(["git", *arguments], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(["git", *arguments], cwd=RESULTS.parent.parent, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
 

@@ -12,7 +12,7 @@ def announcement(resolved: Resolved, adapter: Adapter) -> str:
     """A few lines; everything that was chosen for the user is among them."""
     spec = resolved.spec
     rows = [
-        ("framework", f"{spec.framework} {adapter.framework_version}, {spec.placement.value}, {_pools(spec)}"),
+        ("framework", f"{framework_line(adapter)}, {spec.placement.value}, {_pools(spec)}"),
         ("work", _work(spec)),
         ("model", spec.model),
         *(("chosen", note) for note in resolved.notes),
@@ -27,6 +27,12 @@ def announcement(resolved: Resolved, adapter: Adapter) -> str:
     if spec.faults:
         rows.append(("faults", " ".join(spec.faults)))
     return table(rows)
+
+
+def framework_line(adapter: Adapter) -> str:
+    """Name and version, e.g. `skyrl 0.4.0`."""
+    version = adapter.framework_version
+    return version if version.startswith(adapter.name) else f"{adapter.name} {version}"
 
 
 def environment_line(resolved: Resolved, adapter: Adapter) -> str:

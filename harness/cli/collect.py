@@ -17,9 +17,12 @@ def command(run: str, runs_dir: Path) -> None:
     RUN is a run folder, a name under the runs folder, or `latest`. Works for a killed run too, and as often as wanted.
     """
     folder = find_run(run, runs_dir)
+    from harness.cli.figures import keep_figures
     from results.collect import collect
 
     with traceback_into(folder, "collecting"):
-        tables = collect(folder)
-    counts = ", ".join(f"{name} {table.num_rows}" for name, table in tables.tables.items() if table.num_rows)
-    click.echo(f"{folder / 'tables'}: {counts}")
+        collected = collect(folder)
+        figures = keep_figures(collected)
+    counts = [f"{name} {table.num_rows}" for name, table in collected.tables.items() if table.num_rows]
+    known = sum(figure.value is not None for figure in figures.figures.values())
+    click.echo(f"{folder / 'tables'}: {', '.join(counts)}, metrics {known} known of {len(figures.figures)}")

@@ -24,6 +24,7 @@ def command(what: str | None, runs_dir: Path) -> None:
 def frameworks_table() -> str:
     """Frameworks x placements x devices: possible, or why not, and where each cell was last seen to work."""
     from adapters.base import adapter_names, load_adapter
+    from harness.cli.announce import framework_line
     from harness.protocol.spec import Device, Placement
     from harness.specs import default_spec
 
@@ -36,7 +37,7 @@ def frameworks_table() -> str:
                 seen = adapter.verified_on.get((placement.value, device.value), "never")
                 rows.append(
                     (
-                        f"{name} {adapter.framework_version}",
+                        framework_line(adapter),
                         placement.value,
                         device.value,
                         "yes" if reason is None else f"no: {reason}",

@@ -82,7 +82,7 @@ def command(
     faults: tuple[str, ...],
     runs_dir: Path,
     **flags: object,
-) -> None:
+) -> int:
     """Run one framework in one placement on the planned work; measure, store and report it.
 
     Example: bench run --framework skyrl --placement async
@@ -101,9 +101,9 @@ def command(
         from harness.cli.dry_run import describe
 
         click.echo(describe(resolved, adapter, runs_dir))
-        return
+        return 0
     check_machine(resolved.spec, probe_machine())
-    sys.exit(_run(resolved, adapter, runs_dir))
+    return _run(resolved, adapter, runs_dir)
 
 
 def _run(resolved: "Resolved", adapter: "Adapter", runs_dir: Path) -> int:
@@ -125,12 +125,14 @@ def _run(resolved: "Resolved", adapter: "Adapter", runs_dir: Path) -> int:
 
 
 def _report(run_dir: Path) -> None:
-    from reports.report import write_report
-    from results.metrics import compute
-
-    from harness.cli.summary import summary
-    from results.store import load_run
-
     with traceback_into(run_dir, "reporting"):
+        from harness.cli.figures import keep_figures
+        from harness.cli.summary import summary
+        from harness.protocol.spec import Device
+        from reports.report import write_report
+        from results.store import load_run
+
+        run = load_run(run_dir)
+        figures = keep_figures(run)
         report = write_report([run_dir], run_dir)
-        click.echo(summary(compute(load_run(run_dir)), report))
+        click.echo(summary(figures, report, gpus=run.spec.device is Device.CUDA))

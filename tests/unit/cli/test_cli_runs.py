@@ -124,3 +124,11 @@ def test_logs_follow_ends_with_the_run_and_misses_nothing(tmp_path: Path, capsys
     assert out.count("after") == 1
     assert out.count("another file") == 1
     assert RunSpec.load_file(folder.path / "spec.json") == SPEC
+
+
+def test_doctor_says_what_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["doctor"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0].split() == ["what", "found", "needed", "to", "do"]
+    assert any("skyrl async on cpu" in row for row in rows)
+    assert any("simulated colocated on cpu" in row and row.startswith("ok") for row in rows)
