@@ -122,7 +122,8 @@ class Control:
                     next_disk_look = now + DISK_PERIOD_S
                     self.cause = self._disk_full()
                 if self.cause is not None:
-                    self.display.stage(f"stopping: {self.cause.reason}")
+                    again = " (once more kills it at once)" if interrupts.count else ""
+                    self.display.stage(f"stopping: {self.cause.reason}{again}")
                     supervisor.stop()
             self._follow(tail)
             ended_ns, ended_wall_ns = time.monotonic_ns(), time.time_ns()
@@ -163,7 +164,7 @@ class Control:
                 self.exited = report
                 self.display.stage("the worker has ended")
             case "sampler_lost" if self.exited is None:
-                message = f"the telemetry sampler {report['message']}; restarted in {report['restart_in_s']:g} s"
+                message = f"the telemetry sampler {report['message']}; restarted {_soon(report['restart_in_s'])}"
                 self.telemetry_gap = self.telemetry_gap or message
                 self.fail("telemetry", "SamplerLost", f"{message}; see {self._log('sampler.log')}")
                 self.display.stage(message)
@@ -287,3 +288,7 @@ class Control:
 
     def _log(self, name: str) -> Path:
         return self.folder.path / "logs" / name
+
+
+def _soon(seconds: float) -> str:
+    return f"in {seconds:.0f} s" if seconds >= 1 else "at once"

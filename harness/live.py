@@ -1,5 +1,6 @@
 """What a person sees while a run goes on: a table that stays in place, or plain lines when it is not a terminal."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -8,10 +9,12 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from harness.progress import Progress
 
 REFRESH_S = 0.5
+GONE = contextlib.suppress(OSError, ValueError)  # a terminal or pipe that was closed must not end the run
 Watts = Callable[[], float | None]  # power of all GPUs now; None without a GPU or before the first sample
 
 
@@ -64,7 +67,8 @@ class PlainDisplay:
         """Nothing is held."""
 
     def _line(self, text: str) -> None:
-        print(f"[{time.monotonic() - self.begin:7.1f} s] {text}", file=self.stream, flush=True)
+        with GONE:
+            print(f"[{time.monotonic() - self.begin:7.1f} s] {text}", file=self.stream, flush=True)
 
 
 class LiveDisplay:
@@ -77,7 +81,8 @@ class LiveDisplay:
 
     def stage(self, text: str) -> None:
         """A line above the table."""
-        self.console.print(text, highlight=False, markup=False)
+        with GONE:
+            self.console.print(Text(text))
 
     def update(self, progress: Progress, steps: int, watts: float | None) -> None:
         """Redraws when the last drawing is old enough."""
@@ -87,16 +92,18 @@ class LiveDisplay:
         self._drawn = now
         table = Table.grid(padding=(0, 2))
         for name, text in describe(progress, steps, watts):
-            table.add_row(f"[dim]{name}[/dim]", text)
-        if self._live is None:
-            self._live = Live(table, console=self.console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(table, refresh=True)
+            table.add_row(Text(name, style="dim"), Text(text))
+        with GONE:
+            if self._live is None:
+                self._live = Live(table, console=self.console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(table, refresh=True)
 
     def close(self) -> None:
         """Takes the table away."""
         if self._live is not None:
-            self._live.stop()
+            with GONE:
+                self._live.stop()
             self._live = None
 
 

@@ -1,7 +1,6 @@
 """One run, from a complete spec to a sealed folder: `run` reads like the straight line it is."""
 
 import contextlib
-import hashlib
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from adapters.base import Adapter, Environment, Launch
 from harness import machine
 from harness.control import Control, Outcome
 from harness.envs import ensure
+from harness.envs.pins import digest
 from harness.live import Display, make_display
 from harness.power import LatestPower
 from harness.protocol import PROTOCOL_VERSION
@@ -249,10 +249,9 @@ def environment_facts(environment: Environment | None, python: Path) -> dict[str
     """Which Python the worker ran with, and the pins it was built from."""
     if environment is None:
         return {"name": "harness", "pins_digest": None, "python": str(python), "status": "the harness's own Python"}
-    pins = environment.requirements
     return {
         "name": environment.name,
-        "pins_digest": hashlib.sha256(pins.read_bytes()).hexdigest()[:12] if pins.is_file() else None,
+        "pins_digest": digest(environment),
         "python": str(python),
         "status": environment.status,
     }

@@ -187,7 +187,7 @@ class Supervisor:
 
     def _sampler_lost(self, message: str) -> None:
         self.restart_at = max(time.monotonic(), self.last_restart + self.orders.restart_period_s)
-        self.report("sampler_lost", message=message, restart_in_s=round(self.restart_at - time.monotonic(), 3))
+        self.report("sampler_lost", message=message, restart_in_s=max(0.0, self.restart_at - time.monotonic()))
 
     def _close_sampler_pipe(self) -> None:
         if self.sampler_pipe is not None:

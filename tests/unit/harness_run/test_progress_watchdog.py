@@ -194,8 +194,21 @@ def test_the_live_table_shows_what_is_known() -> None:
     progress = fed(Open(id=1, start_ns=0, phase="train", native_name="x", step=1), turn("t", 1, 5))
     display.stage("in /runs/[odd]")
     display.update(progress, 4, 512.4)
+    display.stage("stopping")
     display.close()
     shown = stream.getvalue()
     for text in ("in /runs/[odd]", "step", "0/4", "train", "in flight", "tool calls waiting", "512 W"):
         assert text in shown
+    assert "[dim]" not in shown
     assert "power" not in dict(describe(progress, 4, None))
+
+
+def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    for display in (PlainDisplay(Closed()), LiveDisplay(Console(file=Closed(), force_terminal=True))):
+        display.stage("stopping")
+        display.update(fed(step(0, 1.0)), 4, None)
+        display.close()
