@@ -37,8 +37,8 @@ def draw_account(rows: Sequence[Row], *, granularity: str, window_s: float, foot
     ]
     title = "Where the time of each unit went"
     how = (
-        f"Share of the steady window ({window_s:.0f} s). One bar per unit: the smallest set of GPUs that works as one "
-        f"(granularity: {granularity}). Hatched: idle, or no name recorded."
+        f"Share of the steady window ({window_s:.0f} s). One bar per unit, the smallest part of a pool that works "
+        f"as one (granularity: {granularity}). Patterned: idle, or nothing recorded."
     )
     made, axes = _frame(len(shares), title, how, foot, _parts(shares))
     _stack(axes, shares, whole=100.0, form="{:.0f}%")

@@ -32,14 +32,14 @@ def shown_steps(run: RunTables, window: Sequence[int]) -> list[int]:
     return sorted({int(step) for step in run.frame("steps")["step"]})
 
 
-def straggler_picture(run: RunTables, window: Sequence[int], folder: Path) -> Picture:
+def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "straggler") -> Picture:
     """Writes the straggler chart of the step with the median gap."""
     relative = run.spec.placement is Placement.ASYNC
     batch = straggler.choose_batch(
         closed(run.frame("trajectories")), run.frame("spans"), shown_steps(run, window), relative=relative
     )
     if batch is None:
-        return Picture(name="straggler", text="No straggler chart: no step trained on a trajectory.", path=None)
+        return _none(stem, "No straggler chart: no step trained on a trajectory.", folder)
     text = f"{batch.choice[0].upper()}{batch.choice[1:]}: {len(batch.bars)} trajectories, sorted by completion"
     if batch.gap_s is not None and batch.share is not None:
         of = "the longest trajectory" if relative else "the rollout phase"
@@ -47,10 +47,10 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path) -> Pi
     if relative:
         text += ". Asynchronous: no step waits for a whole batch, so each bar begins at its trajectory's own start"
     line = foot(run, f"n = {len(batch.bars)} trajectories of step {batch.step}")
-    return _write("straggler", text + ".", lambda: straggler.draw(batch, line), folder)
+    return _write(stem, text + ".", lambda: straggler.draw(batch, line), folder)
 
 
-def timeline_picture(run: RunTables, window: Sequence[int], folder: Path) -> Picture:
+def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "timeline") -> Picture:
     """Writes the timeline of a few steps from the middle of the steady window."""
     steps = timeline.choose_steps(shown_steps(run, window))
     frames = timeline.Frames(
@@ -63,11 +63,11 @@ def timeline_picture(run: RunTables, window: Sequence[int], folder: Path) -> Pic
     )
     made = timeline.build(frames, steps, shared=run.spec.placement is Placement.COLOCATED)
     if made is None:
-        return Picture(name="timeline", text="No timeline: no step ended.", path=None)
+        return _none(stem, "No timeline: no step ended.", folder)
     span = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     text = f"Phases per pool and trajectories in flight, {span} ({made.length_s:.0f} s)."
     line = foot(run, f"n = {len(made.steps)} steps")
-    return _write("timeline", text, lambda: timeline.draw(made, line), folder)
+    return _write(stem, text, lambda: timeline.draw(made, line), folder)
 
 
 def account_picture(
@@ -79,7 +79,7 @@ def account_picture(
         made = bars.draw_account(rows, granularity=granularity, window_s=window_s, foot=line)
     if made is None:
         why = "no unit has an account" if not rows else f"{len(rows)} units are too many for one picture"
-        return Picture(name="account", text=f"No picture of the time account: {why}.", path=None)
+        return _none("account", f"No picture of the time account: {why}.", folder)
     return _write("account", "Share of the steady window by class, one bar per unit.", lambda: made, folder)
 
 
@@ -88,13 +88,24 @@ def steps_picture(rows: Sequence[bars.Row], *, title: str, how: str, line: str, 
     with style.styled():
         made = bars.draw_steps(rows, title=title, how=how, foot=line)
     if made is None:
-        return Picture(name="steps", text="No picture of step times: no run has a step in its window.", path=None)
+        return _none("steps", "No picture of step times: no run has a steady window.", folder)
     return _write("steps", "Average seconds of a step by phase, one bar per run.", lambda: made, folder)
 
 
 def closed(trajectories: pd.DataFrame) -> pd.DataFrame:
     """The trajectories that ended."""
     return trajectories[trajectories["end_ns"].notna()]
+
+
+def remove(name: str, folder: Path) -> None:
+    """Removes a picture that an earlier report left and this one does not have."""
+    for suffix in (".png", ".svg"):
+        (folder / f"{name}{suffix}").unlink(missing_ok=True)
+
+
+def _none(name: str, text: str, folder: Path) -> Picture:
+    remove(name, folder)
+    return Picture(name=name, text=text, path=None)
 
 
 def _write(name: str, text: str, draw: Callable[[], Figure], folder: Path) -> Picture:

@@ -27,7 +27,12 @@ class Footnotes:
 
     def lines(self) -> list[str]:
         """The notes themselves, for the end of the page."""
-        return [f"[^{number}]: {reason}" for number, reason in enumerate(self.reasons, start=1)]
+        return [f"[^{number}]: {escape(reason)}" for number, reason in enumerate(self.reasons, start=1)]
+
+
+def plural(count: int, what: str) -> str:
+    """E.g. `1 run`, `2 runs`, `3 processes`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def one_line(text: str) -> str:
@@ -76,9 +81,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits, thousands grouped, never in exponents between 1e-4 and 1e15."""
-    if value == 0:
-        return "0"
+    """A number with that many significant digits, thousands grouped; whole numbers whole, tiny ones as 1.2e-07."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
     size = math.floor(math.log10(abs(value)))
     if size < -4 or size >= 15:
         return f"{value:.{digits - 1}e}"

@@ -1,4 +1,4 @@
-"""The telemetry part of a report: GPU energy with its verdict, host load, and nothing at all of a GPU that is not there."""
+"""The telemetry part of a report: GPU energy with its verdict, host load, and nothing of a GPU that is not there."""
 
 from collections.abc import Sequence
 

@@ -8,10 +8,11 @@ from typing import Any
 from adapters.base import load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import WORK_FIELDS, Device, Load, RunSpec
-from reports.markdown import Footnotes, code, escape, number, table
+from reports.markdown import Footnotes, code, escape, number, plural, table
 from results.store import RunTables
 
 SIMULATED = "simulated"
+NOT_SAID = "the adapter says nothing of this cell, or is not installed here"
 _SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
 
 
@@ -118,7 +119,7 @@ def provenance(run: RunTables, notes: Footnotes) -> list[str]:
         ["machine", known(", ".join(str(fact) for fact in facts if fact))],
         ["device", escape(device_of(run))],
         ["framework", known(meta.get("framework_version") and f"{spec.framework} {meta['framework_version']}")],
-        ["cell verified on", known_or(verified_on(spec), notes, "the adapter says nothing about this cell")],
+        ["cell verified on", known_or(verified_on(spec), notes, NOT_SAID)],
         ["bench", known(_version(meta.get("bench_version"), commit_of(run)))],
         ["environment", known(_joined(*environment, python and f"Python {python}", pins and f"pins {pins}"))],
         ["versions", known(_joined(*(f"{name} {value}" for name, value in sorted(_versions(run).items()))))],
@@ -152,7 +153,8 @@ def settings(run: RunTables) -> list[str]:
     said = [str(note) for note in _notes(run)]
     given = [note for note in said if _SETTING.match(note)]
     if given:
-        lines += ["", "<details><summary>", f"{len(given)} settings the framework was started with", "</summary>", ""]
+        what = f"{plural(len(given), 'setting')} the framework was started with"
+        lines += ["", f"<details><summary>{what}</summary>", ""]
         lines += [f"- {code(note)}" for note in given]
         lines += ["", "</details>"]
     else:

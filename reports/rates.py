@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from reports.markdown import Footnotes, escape, number, percent, seconds, table
+from reports.markdown import Footnotes, escape, number, percent, table
 from results.stats import Estimate
 from results.straggler import Straggler
 from results.throughput import Ledger, Throughput
@@ -23,11 +23,12 @@ def estimate(found: Estimate, notes: Footnotes, reason: str, form: Form = number
     return [form(found.value), spread, f"{found.n:,}"]
 
 
-def straggler_table(found: Straggler, notes: Footnotes) -> list[str]:
+def straggler_table(found: Straggler, gpu: bool, notes: Footnotes) -> list[str]:
     """The three numbers, the bound they allow, and the group tail."""
     reason = found.note or "no batch in the window"
+    slot = "GPU" if gpu else "process"
     bound = notes.unknown(reason) if found.speed_up_bound is None else f"at most {number(found.speed_up_bound)}x"
-    waste = notes.unknown(reason) if found.waste_gpu_s is None else f"{number(found.waste_gpu_s)} GPU s"
+    waste = notes.unknown(reason) if found.waste_gpu_s is None else f"{number(found.waste_gpu_s)} {slot} s"
     none = "an exact sum carries no interval"
     rows = [
         ["gap: median to last end, share of the rollout phase", *estimate(found.gap, notes, reason, percent)],
@@ -95,14 +96,6 @@ def ledger_table(tokens: Ledger, trajectories: Ledger) -> list[str]:
         for name, what in names.items()
     ]
     return table(["Ledger of the window", "tokens", "trajectories"], rows, "l")
-
-
-def cost_line(recorder_s: float | None, wall_s: float, notes: Footnotes) -> str:
-    """The recorder's own cost, as it summed it itself."""
-    if recorder_s is None or wall_s <= 0:
-        return f"Recorder's own cost: {notes.unknown('the recorder reported no cost in the window')}"
-    share = percent(recorder_s / wall_s)
-    return f"Recorder's own cost, summed by itself: {seconds(recorder_s)} of {seconds(wall_s)}, {share}."
 
 
 def _blank(value: float | None, notes: Footnotes, reason: str) -> str:

@@ -67,7 +67,7 @@ LABELS: Mapping[str, str] = {
     "wait_train": "waiting for training",
     "weight_sync": "weight sync",
     "logprob": "logprob forward",
-    "other": "other (no name recorded)",
+    "other": "other (nothing recorded)",
 }
 
 _RC: dict[str, Any] = {

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
+from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
 from results.account import Account, UnitAccount
 from results.adherence import Adherence
+from results.lifetimes import Lifetimes
+from results.metrics import Figure
 from results.phases import PhaseRow
 from results.staleness import Distribution, Staleness
 from results.sync_proof import Part, SyncProof
@@ -15,6 +17,7 @@ from results.window import Window
 _MOST_UNITS = 64
 _MOST_FAILURES = 20
 
+GPU_FIGURES = ("mfu", "power_", "idle_power", "joules_")
 PHASE_NAMES = {
     "generation": "Generate (inference + tools)",
     "wait_rollout": "Wait for rollout",
@@ -36,16 +39,21 @@ def phase_table(rows: Sequence[PhaseRow], window: Window) -> list[str]:
     """`Phase | Avg time | % of step` of the train track; the rows sum to the step, `other` is always among them."""
     body = [
         [escape(PHASE_NAMES.get(row.phase, row.phase.replace("_", " "))), seconds(row.mean_s), percent(row.share)]
-        for row in sorted(rows, key=lambda row: row.phase == "other")
+        for row in in_order(rows)
     ]
     total = sum(row.mean_s for row in rows)
     body.append(["**Total step**", f"**{seconds(total)}**", f"**{percent(total * window.steps / window.seconds)}**"])
     return table(["Phase", "Avg time", "% of step"], body, "l")
 
 
+def in_order(rows: Sequence[PhaseRow]) -> list[PhaseRow]:
+    """Phases in the order in which a step goes through them; `other` last."""
+    return sorted(rows, key=lambda row: (row.phase == "other", row.phase != "wait_rollout"))
+
+
 def native_names(rows: Sequence[PhaseRow]) -> list[str]:
     """Which of the framework's own timers each phase is made of."""
-    named = [row for row in rows if row.native_names]
+    named = [row for row in in_order(rows) if row.native_names]
     return table(
         ["Phase", "Framework's timers", "Spans"],
         [[escape(row.phase), ", ".join(code(name) for name in row.native_names), f"{row.n:,}"] for row in named],
@@ -53,30 +61,54 @@ def native_names(rows: Sequence[PhaseRow]) -> list[str]:
     )
 
 
-def account_table(account: Account, notes: Footnotes) -> list[str]:
+def account_table(account: Account, *, gpu: bool) -> list[str]:
     """Seconds and share of the window per class, one column per pool; then the units whose account differs."""
     pools = list(dict.fromkeys(unit.pool for unit in account.units))
     per_pool = {pool: account.pool_seconds(pool) for pool in pools}
-    names = _classes(per_pool.values())
+    names = classes(per_pool.values())
     rows = [
-        [escape(name.replace("_", " ")), *(_share(per_pool[pool].get(name), account.window_s) for pool in pools)]
+        [escape(name.replace("_", " ")), *(_share(per_pool[pool].get(name), account.window_s, name) for pool in pools)]
         for name in names
     ]
     rows.append(["**window**", *(f"**{seconds(account.window_s)}**" for _ in pools)])
-    heads = [f"{_pool_name(pool)} ({_units(account, pool)})" for pool in pools]
+    heads = [f"{_pool_name(pool)} ({_units(account, pool, gpu)})" for pool in pools]
     return table(["Class", *heads], rows, "l")
 
 
-def unit_table(account: Account, notes: Footnotes) -> list[str]:
+def hidden_line(account: Account) -> str | None:
+    """How much of the rollout pool's work ran while the train pool trained; None where one pool takes turns."""
+    mine = [unit for unit in account.units if unit.pool == "rollout"]
+    names = classes([unit.hidden_seconds for unit in mine])
+    gpus = sum(unit.gpus for unit in mine)
+    if not gpus:
+        return None
+    told = []
+    for name in names:
+        whole = sum(unit.seconds.get(name, 0.0) * unit.gpus for unit in mine) / gpus
+        part = sum(unit.hidden_seconds.get(name, 0.0) * unit.gpus for unit in mine) / gpus
+        if name in ("generating", "tool_wait", "weight_sync") and whole:
+            told.append(f"{name.replace('_', ' ')} {seconds(part)} of {seconds(whole)}")
+    if not told:
+        return None
+    return f"Hidden behind training (the train pool was in train, logprob or host): {', '.join(told)}; the rest is exposed."
+
+
+def unit_table(account: Account, *, gpu: bool, notes: Footnotes) -> list[str]:
     """One row per unit: share of each class, its coverage, and how many turns ran while it generated."""
     units = account.units[:_MOST_UNITS]
-    names = _classes([unit.seconds for unit in units])
-    header = ["Unit", "GPUs", *(name.replace("_", " ") for name in names), "named", "mean running"]
+    names = classes([unit.seconds for unit in units])
+    header = [
+        "Unit",
+        "GPUs" if gpu else "processes",
+        *(name.replace("_", " ") for name in names),
+        "named",
+        "mean running",
+    ]
     rows = [
         [
             code(unit.unit),
             number(unit.gpus),
-            *(percent(unit.seconds.get(name, 0.0) / account.window_s) for name in names),
+            *(_part(unit.seconds.get(name), account.window_s, name) for name in names),
             percent(unit.coverage),
             _running(unit, notes),
         ]
@@ -88,16 +120,45 @@ def unit_table(account: Account, notes: Footnotes) -> list[str]:
     return lines
 
 
+def lifetime_table(found: Lifetimes) -> list[str]:
+    """Where the trajectories' own seconds went."""
+    whole = found.total_s or 1.0
+    rows = [
+        [escape(name.replace("_", " ")), seconds(value), percent(value / whole)]
+        for name, value in found.seconds.items()
+    ]
+    rows.append([f"**{found.trajectories:,} trajectories**", f"**{seconds(found.total_s)}**", " "])
+    return table(["Trajectory-seconds", "time", "share"], rows, "l")
+
+
+def figure_table(figures: Iterable[Figure], notes: Footnotes, *, gpu: bool) -> list[str]:
+    """Every computed figure as it is stored; those that need a GPU are left out where there was none."""
+    rows = []
+    for each in figures:
+        if not gpu and each.metric.startswith(GPU_FIGURES):
+            continue
+        unit = each.unit if gpu else each.unit.replace("GPU", "process")
+        value = notes.unknown(each.note or "not known") if each.value is None else number(each.value, 4)
+        interval = " "
+        if each.ci_low is not None and each.ci_high is not None:
+            interval = f"{number(each.ci_low, 4)} to {number(each.ci_high, 4)}"
+        note = escape(each.note) if each.note and each.value is not None else " "
+        n = " " if each.n is None else f"{each.n:,}"
+        rows.append([code(each.metric), value, escape(unit), interval, n, each.verdict or " ", note])
+    return table(["Figure", "value", "unit", "95 % interval", "n", "verdict", "note"], rows, "lrlrrll")
+
+
 def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
     """What was done against what was planned."""
     if found.content_ratio is None:
         return [f"Plan adherence: {notes.unknown(found.why_none or 'nothing was planned')}"]
-    loss = notes.unknown("no step recorded the sum of its loss mask")
     if found.loss_tokens_match is not None:
         loss = f"{found.consumed_generated_tokens:,} and {found.loss_tokens:,}"
         loss += ": equal" if found.loss_tokens_match else ": **they differ**"
     elif found.loss_tokens is not None:
         loss = notes.unknown("a consumed trajectory has no token count on record")
+    else:
+        loss = notes.unknown("no step recorded the sum of its loss mask")
     rows = [
         ["trajectories started", f"{found.started:,}"],
         ["content as planned", f"{found.adhering:,} of {found.started:,} ({percent(found.content_ratio)})"],
@@ -183,17 +244,17 @@ def failures_table(failures: pd.DataFrame) -> list[str]:
 def units_in_words(account: Account) -> str:
     """E.g. `granularity engine: 8 rollout units`."""
     rollout = [unit for unit in account.units if unit.pool != "train"]
-    return f"granularity `{account.granularity}`: {len(rollout)} rollout unit{'' if len(rollout) == 1 else 's'}"
+    return f"granularity `{account.granularity}`: {plural(len(rollout), 'rollout unit')}"
 
 
-def _classes(accounts: Iterable[Mapping[str, float]]) -> list[str]:
+def classes(accounts: Iterable[Mapping[str, float]]) -> list[str]:
     """Every class that occurs, in the account's own order; `other` always, and last."""
     seen = list(dict.fromkeys(name for account in accounts for name in account))
-    order = {name: place for place, name in enumerate(_ORDER)}
+    order = {name: place for place, name in enumerate(CLASS_ORDER)}
     return [*sorted((n for n in seen if n != "other"), key=lambda n: (order.get(n, len(order)), n)), "other"]
 
 
-_ORDER = (
+CLASS_ORDER = (
     "generating",
     "tool_wait",
     "agent",
@@ -211,17 +272,24 @@ _ORDER = (
 )
 
 
-def _share(value: float | None, whole: float) -> str:
+def _share(value: float | None, whole: float, name: str) -> str:
+    if value is None and name != "other":
+        return " "  # this pool has no such class
     return f"{seconds(value or 0.0)} ({percent((value or 0.0) / whole)})"
+
+
+def _part(value: float | None, whole: float, name: str) -> str:
+    return " " if value is None and name != "other" else percent((value or 0.0) / whole)
 
 
 def _pool_name(pool: str) -> str:
     return "shared pool" if pool == "both" else f"{pool} pool"
 
 
-def _units(account: Account, pool: str) -> str:
+def _units(account: Account, pool: str, gpu: bool) -> str:
     mine: Sequence[UnitAccount] = [unit for unit in account.units if unit.pool == pool]
-    return f"{len(mine)} unit{'' if len(mine) == 1 else 's'}, {number(sum(unit.gpus for unit in mine))} GPU slots"
+    slots = f"{number(sum(unit.gpus for unit in mine))} {'GPU' if gpu else 'process'} slots"
+    return f"{plural(len(mine), 'unit')}, {slots}"
 
 
 def _running(unit: UnitAccount, notes: Footnotes) -> str:

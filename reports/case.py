@@ -1,0 +1,184 @@
+"""One run as a report sees it: its tables, its figures, and the words that go under each of its tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports import bars
+from reports.markdown import Footnotes, code, escape, percent, plural, seconds
+from reports.power import energy_verdict, has_gpu
+from reports.provenance import NOT_SAID, commit_of, device_of, known_or, verified_on
+from reports.tables import classes, in_order, verdict
+from results.collect import collect
+from results.metrics import RunFigures, compute
+from results.store import RunTables, is_collected, load_run
+
+_SHORT = 5  # versions named under each table; the rest stand in the provenance
+_NAMED_FIRST = ("skyrl", "areal", "verl", "vllm", "sglang", "torch", "ray", "transformers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A run with its figures. `steps` are those inside the steady window."""
+
+    run: RunTables
+    figures: RunFigures
+    steps: tuple[int, ...]
+
+    @classmethod
+    def load(cls, run_dir: Path) -> "Case":
+        """Loads a run; one that was never collected, or was not sealed when it was, is collected first.
+
+        Raises:
+            SpecError: not a run folder, or its spec or tables cannot be read.
+        """
+        complete = is_collected(run_dir) and (run_dir / "sealed").exists()
+        run = load_run(run_dir) if complete else collect(run_dir)
+        figures = compute(run)
+        steps: tuple[int, ...] = ()
+        if figures.window is not None:
+            recorded = sorted({int(step) for step in run.frame("steps")["step"]})
+            steps = tuple(s for s in recorded if figures.window.after_step < s <= figures.window.last_step)
+        return cls(run=run, figures=figures, steps=steps)
+
+    @property
+    def gpu(self) -> bool:
+        """Whether GPU numbers may be shown."""
+        return has_gpu(self.run)
+
+    @property
+    def no_window(self) -> str:
+        """Why there is no steady window."""
+        return f"no steady window: {self.figures.no_window or 'not known why'}"
+
+    def caption(self, n: str) -> str:
+        """The line under a table: machine, device, commit, versions, n, window, share of `other`, overrides."""
+        run, window = self.run, self.figures.window
+        machine = run.meta.get("machine")
+        host = machine.get("host") if isinstance(machine, dict) else None
+        account = self.figures.account
+        span = "no steady window"
+        if window is not None:
+            span = f"steady window steps {window.after_step + 1} to {window.last_step}, {seconds(window.seconds)}"
+        asked = [f"{key}={value}" for key, value in sorted(run.spec.overrides.items())]
+        parts = [
+            f"host {escape(host or 'unknown')}",
+            escape(device_of(run)),
+            f"bench {escape(commit_of(run) or 'of unknown commit')}",
+            escape(_versions(run)),
+            n,
+            span,
+            "`other` not known" if account is None else f"`other` {percent(1 - account.coverage)} in the worst unit",
+            f"overrides: {', '.join(code(text) for text in asked)}" if asked else "no overrides",
+        ]
+        return f"<sub>{' · '.join(part for part in parts if part)}</sub>"
+
+    def account_rows(self) -> list[bars.Row]:
+        """The time account as bars, classes in one order for all units."""
+        account = self.figures.account
+        if account is None:
+            return []
+        names = classes([unit.seconds for unit in account.units])
+        return [
+            bars.Row(name=unit.unit, parts={name: unit.seconds.get(name, 0.0) for name in names})
+            for unit in account.units
+        ]
+
+    def phase_bar(self, name: str) -> bars.Row:
+        """The average step as one bar."""
+        parts = {row.phase: row.mean_s for row in in_order(self.figures.phases)}
+        return bars.Row(name=name, parts=parts, note=f"n = {plural(len(self.steps), 'step')}")
+
+    def verdicts(self, notes: Footnotes) -> list[str]:
+        """The summary lines: what this run may claim."""
+        return [
+            f"- **status**: {self._status()}",
+            f"- **steady window**: {self._window()}",
+            f"- **plan adherence**: {self._adherence(notes)}",
+            f"- **named time**: {self._coverage(notes)}",
+            f"- **staleness**: {self._staleness(notes)}",
+            *self._sync(),
+            f"- **energy**: {energy_verdict(self.run, self.figures.energy)}",
+            f"- **verified on**: {known_or(verified_on(self.run.spec), notes, NOT_SAID)}",
+        ]
+
+    def _status(self) -> str:
+        meta = self.run.meta
+        status = str(meta.get("status") or "unknown")
+        text = status if status == "finished" else f"**{escape(status)}**"
+        if isinstance(meta.get("exit_code"), int):
+            text += f", exit code {meta['exit_code']}"
+        failures = self.run.tables["failures"].num_rows
+        text += f", {plural(failures, 'failure')} on record"
+        return text + (f": {escape(meta['reason'])}" if meta.get("reason") else "")
+
+    def _window(self) -> str:
+        window = self.figures.window
+        if window is None:
+            return f"**none**: {escape(self.figures.no_window or 'not known why')}"
+        text = f"steps {window.after_step + 1} to {window.last_step}, n = {window.steps}, {seconds(window.seconds)}"
+        if window.not_steady:
+            text += f"; not steady: {escape('; '.join(window.not_steady))}"
+        return text
+
+    def _adherence(self, notes: Footnotes) -> str:
+        found = self.figures.adherence
+        if found.content_ratio is None:
+            return notes.unknown(found.why_none or "nothing was planned")
+        text = f"{percent(found.content_ratio)} of {found.started:,} started trajectories as planned"
+        if found.adhering != found.started:
+            text = f"**{text}** ({found.deviation_count:,} deviations)"
+        if found.undercut:
+            text += f"; **{found.undercut:,} tool calls were shorter than planned**"
+        return text + ("; timing distorted" if found.timing_distorted else "")
+
+    def _coverage(self, notes: Footnotes) -> str:
+        account = self.figures.account
+        if account is None:
+            return notes.unknown(self.no_window)
+        text = f"{percent(account.coverage)} in the worst unit ({code(account.worst.unit)}); `other` "
+        text += f"{seconds(account.worst.other_s)}, allowed {seconds(account.allowed_other_s)}"
+        text = text if account.covered else f"**too little: {text}**"
+        if account.overlaps:
+            text += f"; **{account.overlaps:,} spans overlap** ({seconds(account.overlap_s)})"
+        return text
+
+    def _staleness(self, notes: Footnotes) -> str:
+        found = self.figures.staleness
+        start, whole = found.at_start, self.figures.staleness_run
+        if start.mean is None or start.max is None:
+            return notes.unknown("no consumed trajectory has its versions on record")
+        text = f"at start mean {start.mean:.2f}, max {start.max:.0f} (bound {found.bound}, n = {start.n:,})"
+        beyond = f"{whole.violations:,} of {whole.at_start.n:,} trajectories of the run beyond the bound"
+        return f"{text}; " + (f"**{beyond}**" if whole.violations else beyond)
+
+    def _sync(self) -> list[str]:
+        proof = self.figures.sync_proof
+        parts = (("1 fresh", proof.fresh), ("2 changed", proof.changed), ("3 follows", proof.follows))
+        failed = any(part.passed is False for _, part in parts)
+        head = "proven" if proof.proven else "**NOT proven**" if failed else "**not shown**: a part is not known"
+        lines = [f"- **weight sync**: {head}"]
+        lines += [f"  - {name}: {verdict(part)}; {escape(part.why)}" for name, part in parts]
+        return [*lines, f"  - 4 control: {escape(proof.control)}"]
+
+
+def labels(cases: Sequence[Case]) -> list[str]:
+    """A short name for each run: placement, with framework or number where that is not enough."""
+    frameworks = {case.run.spec.framework for case in cases}
+    names = [
+        (f"{case.run.spec.framework} " if len(frameworks) > 1 else "") + case.run.spec.placement.value for case in cases
+    ]
+    return [
+        name if names.count(name) == 1 else f"{name} {names[: place + 1].count(name)}"
+        for place, name in enumerate(names)
+    ]
+
+
+def _versions(run: RunTables) -> str:
+    versions = run.meta.get("versions")
+    found = versions if isinstance(versions, dict) else {}
+    known = [name for name in _NAMED_FIRST if name in found]
+    named = [f"{name} {found[name]}" for name in known[:_SHORT]]
+    if not named and run.meta.get("framework_version"):
+        named = [f"{run.spec.framework} {run.meta['framework_version']}"]
+    return ", ".join(named)

@@ -1,0 +1,200 @@
+"""A report: one page of Markdown and its pictures, from one run or from several that were offered the same work."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.protocol.errors import SpecError
+from reports import figures as pictures
+from reports.case import Case
+from reports.compare import comparison
+from reports.markdown import Footnotes, escape, percent, plural
+from reports.power import telemetry
+from reports.provenance import caveat, provenance, settings, title
+from reports.rates import ledger_table, straggler_table, throughput_table
+from reports.tables import (
+    account_table,
+    adherence_table,
+    failures_table,
+    figure_table,
+    hidden_line,
+    lifetime_table,
+    native_names,
+    phase_table,
+    staleness_table,
+    sync_table,
+    unit_table,
+    units_in_words,
+)
+
+FOLDER = "figures"
+
+
+def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
+    """Writes `report.md` and `figures/` under `out`; the same runs give the same bytes.
+
+    A run that was not collected yet is collected first.
+
+    Returns:
+        The path of `report.md`.
+
+    Raises:
+        SpecError: no run, a run twice, not a run folder, or runs that were offered different work (names the fields).
+        OSError: `out` cannot be written.
+    """
+    if not run_dirs:
+        raise SpecError("no run given: give one run folder, or several to compare, as `bench list` shows them")
+    places = [path.resolve() for path in run_dirs]
+    for place in places:
+        if places.count(place) > 1:
+            raise SpecError(f"{place}: given twice; give each run once")
+    cases = [Case.load(path) for path in run_dirs]
+    folder = out / FOLDER
+    lines = single(cases[0], folder) if len(cases) == 1 else comparison(cases, folder)
+    path = out / "report.md"
+    out.mkdir(parents=True, exist_ok=True)
+    temporary = out / f".report.md.{os.getpid()}.new"
+    try:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def single(case: Case, folder: Path) -> list[str]:
+    """The page of one run; its pictures go to `folder`."""
+    notes = Footnotes()
+    spec = case.run.spec
+    lines = [f"# {escape(title(spec))}", ""]
+    said = caveat(spec)
+    if said:
+        lines += [f"> {said}", ""]
+    lines += [*case.verdicts(notes), ""]
+    sections = [
+        _phases(case, folder),
+        _stragglers(case, folder, notes),
+        _account(case, folder, notes),
+        _rates(case, notes),
+        ["## Staleness", "", *staleness_table(case.figures.staleness, notes), "", case.caption(_consumed(case))],
+        ["## Weight sync", "", *sync_table(case.figures.sync_proof), "", case.caption("proof outside the window")],
+        ["## Plan adherence", "", *adherence_table(case.figures.adherence, notes), "", case.caption(_started(case))],
+        _telemetry(case, notes),
+        _recording(case, notes),
+        ["## Failures", "", *failures_table(case.run.frame("failures")), "", case.caption("the whole run")],
+        ["## Provenance", "", *provenance(case.run, notes), "", *settings(case.run)],
+        _all_figures(case, notes),
+    ]
+    for section in sections:
+        lines += [*section, ""]
+    return [*lines, *notes.lines()]
+
+
+def _phases(case: Case, folder: Path) -> list[str]:
+    lines = ["## Where a step goes", ""]
+    window = case.figures.window
+    if window is None:
+        lines += [f"No phase table: {escape(case.no_window)}."]
+    else:
+        lines += [*phase_table(case.figures.phases, window), "", case.caption(f"n = {window.steps} steps"), ""]
+        lines += ["The train track of the window, boundary to boundary of steps; gaps between steps are inside."]
+        lines += ["", "<details><summary>The framework's own timers</summary>", "", *native_names(case.figures.phases)]
+        lines += ["", "</details>"]
+    return [*lines, "", *show(pictures.timeline_picture(case.run, case.steps, folder))]
+
+
+def _stragglers(case: Case, folder: Path, notes: Footnotes) -> list[str]:
+    lines = ["## Stragglers", "", *show(pictures.straggler_picture(case.run, case.steps, folder)), ""]
+    if case.figures.straggler is None:
+        return [*lines, f"No straggler numbers: {escape(case.no_window)}."]
+    lines += straggler_table(case.figures.straggler, case.gpu, notes)
+    return [*lines, "", case.caption(f"n = {len(case.steps)} steps")]
+
+
+def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
+    account = case.figures.account
+    lines = ["## Time account", ""]
+    if account is None:
+        pictures.remove("account", folder)
+        return [*lines, f"No time account: {escape(case.no_window)}."]
+    lines += [f"Every second of the window in exactly one class, per unit; {units_in_words(account)}.", ""]
+    lines += [*account_table(account, gpu=case.gpu), "", *unit_table(account, gpu=case.gpu, notes=notes), ""]
+    hidden = hidden_line(account)
+    lines += [hidden, ""] if hidden else []
+    lines += show(
+        pictures.account_picture(
+            case.run,
+            case.account_rows(),
+            granularity=account.granularity,
+            window_s=account.window_s,
+            folder=folder,
+        )
+    )
+    if case.figures.lifetimes is not None:
+        lines += ["", *lifetime_table(case.figures.lifetimes)]
+    return [*lines, "", case.caption(f"n = {plural(len(account.units), 'unit')} over {plural(account.steps, 'step')}")]
+
+
+def _rates(case: Case, notes: Footnotes) -> list[str]:
+    lines = ["## Throughput, goodput and ledgers" if not case.gpu else "## Throughput, goodput, MFU and ledgers", ""]
+    found = case.figures.throughput
+    if found is None:
+        return [*lines, f"No rates: {escape(case.no_window)}."]
+    lines += [*throughput_table(found, case.gpu, notes), ""]
+    lines += [*ledger_table(found.token_ledger, found.trajectory_ledger), ""]
+    return [*lines, case.caption(f"n = {plural(len(case.steps), 'step')}")]
+
+
+def _telemetry(case: Case, notes: Footnotes) -> list[str]:
+    lines = telemetry(case.run, case.figures.window, case.figures.energy, notes)
+    return [
+        "## Telemetry",
+        "",
+        *lines,
+        "",
+        case.caption(f"n = {plural(case.run.tables['samples'].num_rows, 'sample')}"),
+    ]
+
+
+def _recording(case: Case, notes: Footnotes) -> list[str]:
+    cost = case.figures.figures["recorder_cost_ratio"]
+    lines = ["## Recording", ""]
+    if cost.value is None:
+        lines.append(f"Recorder's own cost, share of the step's wall time: {notes.unknown(cost.note or 'not known')}")
+    else:
+        over = "" if cost.value <= 0.005 else " (**more than the 0.5 % allowed**)"
+        said = f": {escape(cost.note)}" if cost.note else ""
+        share = percent(cost.value) if cost.value >= 0.0005 else f"{100 * cost.value:.2g}%"
+        lines.append(
+            f"Recorder's own cost, summed by itself: {share} of the step's wall time{over}{said}; n = {cost.n}."
+        )
+    processes = case.run.frame("processes")
+    lost = int(processes["events_lost"].fillna(0).sum())
+    damaged = int(processes["damaged_lines"].sum())
+    silent = int((~processes["ended"].fillna(value=False).astype(bool)).sum())
+    lines.append(
+        f"{plural(len(processes), 'process')} recorded; {plural(lost, 'event')} lost, {plural(damaged, 'damaged line')}, "
+        f"{plural(silent, 'process')} ended without saying so."
+    )
+    return lines
+
+
+def _all_figures(case: Case, notes: Footnotes) -> list[str]:
+    body = figure_table(case.figures.figures.values(), notes, gpu=case.gpu)
+    return ["<details><summary>All figures</summary>", "", *body, "", "</details>"]
+
+
+def show(picture: pictures.Picture) -> list[str]:
+    """A picture with what it shows, or why there is none."""
+    if picture.path is None:
+        return [escape(picture.text)]
+    return [f"![{escape(picture.text)}]({FOLDER}/{picture.path.name})", "", f"*{escape(picture.text)}*"]
+
+
+def _consumed(case: Case) -> str:
+    return f"n = {case.figures.staleness.consumed:,} trajectories"
+
+
+def _started(case: Case) -> str:
+    return f"n = {case.figures.adherence.started:,} trajectories"
