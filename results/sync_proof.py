@@ -53,7 +53,7 @@ class SyncProof:
     fresh_max: float | None
     """Largest |d logprob| over tokens trained on-policy."""
     fresh_mean: float | None
-    """Mean |d logprob| over tokens trained on-policy, averaged over the records of it."""
+    """Mean |d logprob| over tokens trained on-policy, over all steps; steps weigh by their tokens if all say how many."""
     bound: float | None
     """Bound on `fresh_max`; None where the device has none (bf16: shown only)."""
     moved: float | None
@@ -87,9 +87,8 @@ def prove_sync(run: RunTables) -> SyncProof:
         if probe.source == "trainer":
             trainer.setdefault(probe.version, probe.values)
     largest = [row["value"] for row in rows if row["name"] == DIFF_MAX and _on_policy(row)]
-    means = [row["value"] for row in rows if row["name"] == DIFF_MEAN and _on_policy(row)]
+    fresh_mean = _mean([row for row in rows if row["name"] == DIFF_MEAN and _on_policy(row)])
     fresh_max = max(largest) if largest else None
-    fresh_mean = sum(means) / len(means) if means else None
     bound = CPU_FP32_BOUND if run.spec.device is Device.CPU else None
     moved = _distance(trainer.get(BEFORE), trainer.get(AFTER))
     steps = run.tables["steps"]
@@ -192,6 +191,16 @@ def _probe(row: Mapping[str, Any]) -> _Probe | None:
     if row["values"] is None or source not in ("trainer", "engine") or type(version) is not int:
         return None
     return _Probe(source, version, engine if isinstance(engine, str) else None, tuple(row["values"]))
+
+
+def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """The mean of means, each with the tokens it is of; where one does not say how many, all weigh the same."""
+    tokens = [json.loads(row["labels_json"]).get("tokens") for row in rows]
+    known = all(type(count) is int and count > 0 for count in tokens)
+    weights = tokens if known else [1] * len(rows)
+    return (
+        sum(row["value"] * weight for row, weight in zip(rows, weights, strict=True)) / sum(weights) if rows else None
+    )
 
 
 def _on_policy(row: Mapping[str, Any]) -> bool:

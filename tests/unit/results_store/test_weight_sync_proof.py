@@ -121,6 +121,15 @@ def test_differences_of_stale_or_mixed_tokens_are_not_fresh(tmp_path: Path) -> N
     assert proof(tmp_path / "beside", *TRAINER, *ENGINE, *FRESH, *stale, *STEPS).fresh_max == 9e-6
 
 
+def test_the_fresh_mean_weighs_steps_by_their_tokens_where_all_are_known(tmp_path: Path) -> None:
+    def mean(value: float, **labels: Any) -> Metric:
+        labels |= {"staleness": 0, "same_version": True}
+        return Metric(name="logprob_diff_mean", mono_ns=6, value=value, labels=labels)
+
+    assert proof(tmp_path / "known", mean(1.0, tokens=30), mean(5.0, tokens=10)).fresh_mean == pytest.approx(2.0)
+    assert proof(tmp_path / "one-unknown", mean(1.0, tokens=30), mean(5.0)).fresh_mean == pytest.approx(3.0)
+
+
 def test_a_run_without_probes_is_unproven_and_says_why(tmp_path: Path) -> None:
     found = proof(tmp_path, *STEPS)
     assert (found.fresh.passed, found.changed.passed, found.follows.passed) == (None, None, None)
