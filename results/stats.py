@@ -171,26 +171,29 @@ def mean(values: Numbers) -> Estimate:
     value, low, high = float(x.mean()), float(x.min()), float(x.max())
     if n < MIN_STEPS:
         return Estimate(value=value, n=n, low=low, high=high)
-    worth = effective_n(x)
-    if worth < 2:
+    worth, half = effective_n(x), _half_width(x)
+    if math.isinf(half):
         return Estimate(value=value, n=n, low=low, high=high, effective_n=worth)
-    half = t_quantile((1 + CONFIDENCE) / 2, worth - 1) * float(x.std(ddof=1)) / math.sqrt(worth)
     return Estimate(value=value, n=n, ci_low=value - half, ci_high=value + half, low=low, high=high, effective_n=worth)
 
 
 def halves_differ(values: Numbers, share: float) -> bool:
-    """Whether the two halves of a series differ by more than `share` of its mean, beyond their own interval.
+    """Whether the two halves of a series differ by more than `share` of its mean, beyond their own t intervals.
 
-    The intervals are those of `mean`; a half too short for one is given its range, which can only hide a difference
-    of the size of the steps' own scatter.
+    A sign to look, no claim: so, unlike the figures' own intervals, it is told below `MIN_STEPS` steps too, from 3
+    steps a half on (and there as if the steps were independent: so few say nothing of their correlation).
     """
     x = np.asarray(values, dtype=np.float64)
-    if x.size < 4:
+    if x.size < 6:
         return False
-    first, second = mean(x[: x.size // 2]), mean(x[x.size - x.size // 2 :])
-    a = (first.low, first.high) if first.ci_low is None else (first.ci_low, first.ci_high)
-    b = (second.low, second.high) if second.ci_low is None else (second.ci_low, second.ci_high)
-    if None in (*a, *b):
-        return False
-    gap = max(float(b[0] or 0) - float(a[1] or 0), float(a[0] or 0) - float(b[1] or 0))
+    first, second = x[: x.size // 2], x[x.size - x.size // 2 :]
+    gap = abs(float(first.mean()) - float(second.mean())) - _half_width(first) - _half_width(second)
     return gap > share * abs(float(x.mean()))
+
+
+def _half_width(x: Floats) -> float:
+    """Half the width of the t interval of a mean; infinite where there is none."""
+    worth = effective_n(x) if x.size >= MIN_STEPS else float(x.size)
+    if worth < 2:
+        return math.inf
+    return t_quantile((1 + CONFIDENCE) / 2, worth - 1) * float(x.std(ddof=1)) / math.sqrt(worth)
