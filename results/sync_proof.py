@@ -53,7 +53,7 @@ class SyncProof:
     fresh_max: float | None
     """Largest |d logprob| over tokens trained on-policy."""
     fresh_mean: float | None
-    """Mean |d logprob| over tokens trained on-policy, over all steps; steps weigh by their tokens if all say how many."""
+    """Mean |d logprob| over tokens trained on-policy; steps weigh by their tokens if all say how many."""
     bound: float | None
     """Bound on `fresh_max`; None where the device has none (bf16: shown only)."""
     moved: float | None
