@@ -125,7 +125,8 @@ class Case:
         found = self.figures.adherence
         if found.content_ratio is None:
             return notes.unknown(found.why_none or "nothing was planned")
-        text = f"{percent(found.content_ratio)} of {found.started:,} started trajectories as planned"
+        share = percent(found.content_ratio)
+        text = f"{share}: {found.adhering:,} of {found.started:,} started trajectories as planned"
         if found.adhering != found.started:
             text = f"**{text}** ({found.deviation_count:,} deviations)"
         if found.undercut:

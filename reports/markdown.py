@@ -101,10 +101,12 @@ def seconds(value: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A ratio as per cent, one decimal; what is more than nothing is never printed as 0.0 %."""
+    """A ratio as per cent, one decimal; more than nothing is never 0.0 %, less than all never 100.0 %."""
     value = 100 * ratio
     if value != 0 and abs(value) < 0.05:
         return "<0.1%" if value > 0 else ">-0.1%"
+    if 99.95 <= value < 100 - 1e-6:
+        return ">99.9%"
     return f"{value:.1f}%"
 
 

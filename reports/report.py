@@ -174,8 +174,8 @@ def _recording(case: Case, notes: Footnotes) -> list[str]:
     damaged = int(processes["damaged_lines"].sum())
     silent = int((~processes["ended"].fillna(value=False).astype(bool)).sum())
     lines.append(
-        f"{plural(len(processes), 'process')} recorded; {plural(lost, 'event')} lost, {plural(damaged, 'damaged line')}, "
-        f"{plural(silent, 'process')} ended without saying so."
+        f"{plural(len(processes), 'process')} recorded; {plural(lost, 'event')} lost, "
+        f"{plural(damaged, 'damaged line')}, {plural(silent, 'process')} ended without saying so."
     )
     return lines
 

@@ -90,7 +90,8 @@ def hidden_line(account: Account) -> str | None:
             told.append(f"{name.replace('_', ' ')} {seconds(part)} of {seconds(whole)}")
     if not told:
         return None
-    return f"Hidden behind training (the train pool was in train, logprob or host): {', '.join(told)}; the rest is exposed."
+    behind = "Hidden behind training (the train pool was in train, logprob or host)"
+    return f"{behind}: {', '.join(told)}; the rest is exposed."
 
 
 def unit_table(account: Account, *, gpu: bool, notes: Footnotes) -> list[str]:

@@ -55,6 +55,8 @@ def test_a_reason_is_noted_once_and_in_order_of_use() -> None:
         (1234567, "1,234,567"),
         (1234.5, "1,234"),
         (99.96, "100"),
+        (9.0, "9"),
+        (float("nan"), "nan"),
         (12.345, "12.3"),
         (0.98765, "0.988"),
         (0.00123, "0.00123"),
@@ -75,6 +77,8 @@ def test_shares_and_times() -> None:
     assert percent(0.12345) == "12.3%"
     assert percent(0) == "0.0%"
     assert percent(0.0001) == "<0.1%"  # something is not nothing
+    assert percent(0.9999) == ">99.9%"  # and not quite all is not all
+    assert percent(1.0 - 1e-12) == "100.0%"
     assert percent(-0.161) == "-16.1%"
     assert seconds(4.2) == "4.20 s"
     assert seconds(451.4) == "451 s"
