@@ -1,0 +1,265 @@
+"""Energy of synthetic GPUs whose joules are known."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_histories import History, ns
+
+from results.account import make_account
+from results.energy import ClassEnergy, Energy, GpuEnergy, energy
+from results.tracks import tracks
+from results.window import Window
+
+LOW, HIGH = 20.0, 120.0
+LIMIT = 400.0
+Power = Callable[[float], float]
+
+
+def _window() -> Window:
+    edges = (ns(LOW), ns(HIGH))
+    return Window(start_ns=edges[0], end_ns=edges[1], after_step=1, last_step=2, boundaries_ns=edges)
+
+
+def _history(gpus: int = 2, pool: str = "both") -> History:
+    history = History("colocated", {"device": "cuda"})
+    history.meta = {"gpus": [{"uuid": f"GPU-{i}", "name": "NVIDIA H200", "index": i} for i in range(gpus)]}
+    history.process("controller", 12, gpu_uuids=[f"GPU-{i}" for i in range(gpus)], pool=pool)
+    return history
+
+
+def _sample(
+    history: History,
+    gpu: str,
+    power: Power,
+    *,
+    sensors: tuple[str, ...] = ("energy_joules", "power_instant_watts"),
+    scale: float = 1.0,
+    times: np.ndarray | None = None,
+) -> None:
+    """Readings every 100 ms; the counter is the exact integral x `scale`, and began at 5000 J."""
+    joules = 5000.0
+    for at in np.arange(0.03, 140, 0.1) if times is None else times:
+        joules += power(at) * 0.1 * scale
+        known = {"energy_joules": joules, "power_instant_watts": power(at), "power_limit_watts": LIMIT}
+        if "power_average_watts" in sensors:
+            past = np.linspace(at - 1, at, 50)
+            known["power_average_watts"] = float(np.mean([power(t) for t in past]))
+        row = {name: known[name] for name in (*sensors, "power_limit_watts")}
+        history.add("samples", gpu=gpu, mono_ns=ns(at), **row)
+
+
+def _found(history: History, trained: int = 10) -> Energy:
+    run, window = history.run(), _window()
+    account = make_account(run, tracks(run), window)
+    return energy(run, window, {unit.pool: unit.timeline for unit in account.units}, trained)
+
+
+def _flat(watts: float) -> Power:
+    return lambda at: watts
+
+
+def test_power_utilisation_is_joules_over_the_limit_of_all_gpus() -> None:
+    history = _history()
+    _sample(history, "GPU-0", _flat(100))
+    _sample(history, "GPU-1", _flat(300))
+    found = _found(history)
+    assert found.joules == pytest.approx(400 * 100, rel=1e-6)
+    assert found.power_utilisation == pytest.approx(0.5, rel=1e-6)
+    assert found.pools == {"both": pytest.approx(0.5, rel=1e-6)}
+    assert found.joules_per_trained == pytest.approx(4000, rel=1e-6)
+    assert (found.verdict, found.reasons) == ("ok", ())
+    assert [each.k for each in found.gpus] == [pytest.approx(1), pytest.approx(1)]
+
+
+def test_the_counter_is_interpolated_at_the_edges() -> None:
+    history = _history()
+    for gpu in ("GPU-0", "GPU-1"):
+        for at in (19.5, 20.5, 70.0, 119.5, 120.5):
+            history.add("samples", gpu=gpu, mono_ns=ns(at), energy_joules=200 * at, power_limit_watts=LIMIT)
+    found = _found(history)
+    assert found.joules == pytest.approx(2 * 200 * 100)
+    assert found.gpus[0].source == "counter"
+
+
+def _one(history: History, **sampled: object) -> GpuEnergy:
+    _sample(history, "GPU-0", _flat(200))
+    _sample(history, "GPU-1", _flat(200), **sampled)  # type: ignore[arg-type]
+    return _found(history).gpus[1]
+
+
+def test_a_counter_that_was_reset_gives_way_to_instant_power() -> None:
+    history = _history()
+    _sample(history, "GPU-0", _flat(200))
+    _sample(history, "GPU-1", _flat(200))
+    for row in history.rows["samples"]:
+        if row["gpu"] == "GPU-1" and row["mono_ns"] > ns(60):
+            row["energy_joules"] -= 9000
+    found = _found(history)
+    gpu = found.gpus[1]
+    assert (gpu.source, gpu.verdict, gpu.reasons) == ("instant", "warn", ("counter_reset",))
+    assert gpu.joules == pytest.approx(200 * 100)
+    assert found.power_utilisation == pytest.approx(0.5)
+    assert (found.verdict, found.reasons) == ("warn", ("counter_reset",))
+    assert {each.note for each in found.classes} == {"no valid check of counter against integral"}
+
+
+def test_average_power_only_is_shifted_by_half_its_window() -> None:
+    history = _history()
+    step: Power = lambda at: 100.0 if at < 119.5 else 3000.0  # noqa: E731 - unshifted, the burst would be missed
+    _sample(history, "GPU-0", step, sensors=("power_average_watts",))
+    _sample(history, "GPU-1", _flat(100))
+    gpu = _found(history).gpus[0]
+    assert (gpu.source, gpu.verdict) == ("average", "warn")
+    assert gpu.reasons == ("no_counter", "average_only")
+    assert gpu.joules == pytest.approx(100 * 99.5 + 3000 * 0.5, rel=0.03)
+
+
+def test_a_gap_too_long_leaves_instant_power_without_a_figure() -> None:
+    times = np.concatenate((np.arange(0.03, 50, 0.1), np.arange(55, 140, 0.1)))
+    gpu = _one(_history(), sensors=("power_instant_watts",), times=times)
+    assert (gpu.joules, gpu.verdict) == (None, "bad")
+    assert "gap_too_long" in gpu.reasons
+
+
+def test_a_gap_inside_does_not_hurt_the_counter_and_one_at_an_edge_does() -> None:
+    inside = np.concatenate((np.arange(0.03, 50, 0.1), np.arange(55, 140, 0.1)))
+    history = _history()
+    _sample(history, "GPU-0", _flat(200))
+    for at in inside:
+        history.add("samples", gpu="GPU-1", mono_ns=ns(at), energy_joules=200 * at, power_limit_watts=LIMIT)
+    assert _found(history).gpus[1].joules == pytest.approx(200 * 100)
+    edge = _history()
+    _sample(edge, "GPU-0", _flat(200))
+    for at in np.concatenate((np.arange(0.03, 18, 0.1), np.arange(23, 140, 0.1))):
+        edge.add("samples", gpu="GPU-1", mono_ns=ns(at), energy_joules=200 * at, power_limit_watts=LIMIT)
+    gpu = _found(edge).gpus[1]
+    assert gpu.joules is None
+    assert "gap_too_long" in gpu.reasons
+
+
+def test_one_gpu_missing_means_no_figure_of_the_run_but_of_the_other_pool() -> None:
+    history = History("disaggregated", {"device": "cuda"})
+    for pool, first in (("train", 0), ("rollout", 2)):
+        history.process("controller", 12, gpu_uuids=[f"GPU-{first}", f"GPU-{first + 1}"], pool=pool)
+    for i in range(3):
+        _sample(history, f"GPU-{i}", _flat(100))
+    found = _found(history)
+    assert (found.joules, found.power_utilisation, found.joules_per_trained) == (None, None, None)
+    assert found.note is not None
+    assert found.pools == {"train": pytest.approx(0.25, rel=1e-6)}
+    assert found.verdict == "bad"
+
+
+def test_a_gpu_that_fell_silent_is_lost() -> None:
+    gpu = _one(_history(), times=np.arange(0.03, 90, 0.1))
+    assert (gpu.joules, gpu.verdict) == (None, "bad")
+    assert "gpu_lost" in gpu.reasons
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(1.02, "ok"), (1.04, "warn"), (1.08, "bad"), (0.9, "bad")])
+def test_k_checks_the_counter_against_the_integral(scale: float, verdict: str) -> None:
+    gpu = _one(_history(), scale=scale)
+    assert gpu.k == pytest.approx(scale, rel=1e-3)
+    assert gpu.verdict == verdict
+    assert ("k_off" in gpu.reasons) == (verdict != "ok")
+
+
+def test_a_part_time_sensor_is_told_where_power_is_all_there_is() -> None:
+    history = _history()
+    history.meta["gpus"][1]["name"] = "NVIDIA H100 80GB HBM3"
+    gpu = _one(history, sensors=("power_instant_watts",))
+    assert "part_time_sensor" in gpu.reasons
+
+
+def test_the_limit_is_integrated_as_it_was_set() -> None:
+    history = _history()
+    _sample(history, "GPU-0", _flat(100))
+    _sample(history, "GPU-1", _flat(100))
+    for row in history.rows["samples"]:
+        row["power_limit_watts"] = 400.0 if row["mono_ns"] < ns(70) else 200.0
+    assert _found(history).power_utilisation == pytest.approx(100 / 300, rel=2e-3)
+
+
+def test_idle_power_needs_ten_seconds_before_the_first_process() -> None:
+    history = _history()
+    for i in range(2):
+        _sample(history, f"GPU-{i}", lambda at: 80.0 if at < 12 else 200.0)
+    found = _found(history)
+    assert found.idle_watts == pytest.approx(160, rel=0.02)
+    assert found.idle_ratio == pytest.approx(0.2, rel=0.02)
+    history.rows["processes"][0]["mono_ns"] = ns(9)
+    assert _found(history).idle_ratio is None
+
+
+def _classes(found: Energy) -> dict[str, ClassEnergy]:
+    return {each.name: each for each in found.classes}
+
+
+def test_joules_per_class_are_cut_at_the_boundaries_and_sum_to_the_whole() -> None:
+    history = _history()
+    history.span("train", 20, 70, "both")
+    history.span("logprob", 70, 119.9, "both")
+    history.span("weight_sync", 119.9, 120, "both")
+    power: Power = lambda at: 300.0 if at < 70 else 100.0  # noqa: E731
+    _sample(history, "GPU-0", power, scale=1.02)
+    _sample(history, "GPU-1", power, scale=1.02)
+    found = _found(history)
+    classes = _classes(found)
+    train, logprob = classes["train"], classes["logprob"]
+    assert train.joules == pytest.approx(2 * 300 * 50 * 1.02, rel=2e-3)
+    assert logprob.joules == pytest.approx(2 * 100 * 49.9 * 1.02, rel=2e-3)
+    assert train.uncertainty_joules == pytest.approx(2 * 200 * 0.1 / 2, rel=0.01)  # one edge, |dP| = 200 W, 0.1 s
+    assert (classes["weight_sync"].joules, classes["weight_sync"].note) == (None, "too short")
+
+
+def test_a_counter_far_from_the_integral_gives_no_class_figures() -> None:
+    history = _history()
+    history.span("train", 20, 120, "both")
+    for i in range(2):
+        _sample(history, f"GPU-{i}", _flat(100), scale=1.06)
+    found = _found(history)
+    assert _classes(found)["train"].joules is None
+    assert (found.verdict, found.reasons) == ("bad", ("k_off",))
+    assert found.joules is not None  # printed with its verdict
+
+
+def test_pools_may_come_from_the_metric_that_names_them() -> None:
+    history = History("disaggregated", {"device": "cuda"})
+    for i in range(4):
+        labels = json.dumps({"uuid": f"GPU-{i}", "pool": "train" if i < 2 else "rollout"})
+        history.add("probes", name="gpu.pool", value=1.0, labels_json=labels)
+        _sample(history, f"GPU-{i}", _flat(100 if i < 2 else 200))
+    found = _found(history)
+    assert found.pools == {"train": pytest.approx(0.25, rel=1e-6), "rollout": pytest.approx(0.5, rel=1e-6)}
+
+
+def test_without_gpu_samples_nothing_is_told() -> None:
+    history = _history()
+    history.add("samples", mono_ns=ns(50), cpu_ratio=0.5)
+    found = _found(history)
+    assert found.note == "no GPU"
+    assert (found.joules, found.power_utilisation, found.verdict, found.gpus) == (None, None, None, ())
+
+
+def test_which_gpus_must_be_known() -> None:
+    history = _history(gpus=3)
+    for i in range(3):
+        _sample(history, f"GPU-{i}", _flat(100))
+    found = _found(history)
+    assert found.power_utilisation is None
+    assert "not known" in str(found.note)
+
+
+def test_refresh_periods_that_were_measured_count(tmp_path: Path) -> None:
+    history = _history()
+    history.run_dir = tmp_path
+    (tmp_path / "samples").mkdir()
+    told = [{"uuid": f"GPU-{i}", "power_instant_refresh_s": 60.0} for i in range(2)]
+    (tmp_path / "samples" / "gpus.json").write_text(json.dumps({"gpus": told}))
+    history.span("train", 20, 120, "both")
+    for i in range(2):
+        _sample(history, f"GPU-{i}", _flat(100))
+    assert _classes(_found(history))["train"].note == "too short"
