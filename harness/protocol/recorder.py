@@ -17,11 +17,14 @@ from itertools import count
 from pathlib import Path
 
 from harness.protocol import PROTOCOL_VERSION
-from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, encode
+from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, Step, encode
 
 FSYNC_PERIOD_S = 1.0
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
 EVENTS_VARIABLE = "BENCH_EVENTS"
+# "steps" keeps only what tells how long steps took: the other half of an on/off pair that measures recording's cost.
+DETAIL_VARIABLE = "BENCH_RECORD"
+STEPS_ONLY = (Hello, Step, Failure, Bye)
 
 _quote = lru_cache(maxsize=4096)(json.dumps)  # phase, pool and tool names repeat
 
@@ -72,6 +75,7 @@ class Recorder:
         self.events = 0
         self.lost_events = 0
         self.cost_ns = 0
+        self._steps_only = os.environ.get(DETAIL_VARIABLE) == "steps"
         self._closed = threading.Event()
         self.emit(hello)
         threading.Thread(target=self._fsync_forever, name="bench-fsync", daemon=True).start()
@@ -96,6 +100,8 @@ class Recorder:
 
     def emit(self, event: Event) -> None:
         """Appends any event."""
+        if self._steps_only and not isinstance(event, STEPS_ONLY):
+            return
         begin = time.perf_counter_ns()
         self._write(encode(event), begin)
 
@@ -171,6 +177,8 @@ class Recorder:
         attributes: Mapping[str, Scalar] | None = None,
     ) -> None:
         """Records a span whose ends are known. Written by format, not by a serialiser: this is the hot path."""
+        if self._steps_only:
+            return
         begin = time.perf_counter_ns()
         extra = f',"attributes":{json.dumps(attributes, allow_nan=False)}' if attributes else ""
         self._write(
