@@ -3,7 +3,7 @@
 import pytest
 
 NEEDS = {
-    "framework": "checks of real framework runs, which .ci/run makes first: BENCH_RUNS=<runs folder> pytest -m framework",
+    "framework": "checks real runs that .ci/run makes first: BENCH_RUNS=<runs folder> pytest -m framework",
     "gpu": "needs an NVIDIA GPU: pytest -m gpu",
 }
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
