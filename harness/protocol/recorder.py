@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from harness.protocol import PROTOCOL_VERSION
-from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, Step, encode
+from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, Step, encode, to_json
 
 FSYNC_PERIOD_S = 1.0
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
@@ -180,7 +180,7 @@ class Recorder:
         if self._steps_only:
             return
         begin = time.perf_counter_ns()
-        extra = f',"attributes":{json.dumps(attributes, allow_nan=False)}' if attributes else ""
+        extra = f',"attributes":{to_json(attributes)}' if attributes else ""
         self._write(
             f'{{"k":"span","phase":{_text(phase)},"native_name":{_quote(native_name)},'
             f'"start_ns":{start_ns},"end_ns":{end_ns},"pool":{_text(pool)},"unit":{_text(unit)},'
