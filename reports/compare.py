@@ -87,7 +87,7 @@ def placement_tables(cases: Sequence[Case], notes: Footnotes) -> list[str]:
         ]
         lines += [*table(header, rows, "l"), ""]
     lines += [
-        f"Colocated, {' and '.join(column for _, column in _OTHERS)}: GPU power utilisation. `power utilization`: its "
+        "The columns named after placements: GPU power utilisation. `power utilization`: its "
         "difference in percentage points; more is not better by itself (direction: none), so the energy per trained "
         "trajectory stands beside it. `wall clock time reduction`: of the time per step, against colocated.",
         "",

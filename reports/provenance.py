@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.base import load_adapter
 from harness.protocol.errors import SpecError
-from harness.protocol.spec import WORK_FIELDS, Device, Load, RunSpec
+from harness.protocol.spec import WORK_FIELDS, Device, Load, Placement, RunSpec
 from reports.markdown import Footnotes, code, escape, number, plural, table
 from results.store import RunTables
 
@@ -73,12 +73,13 @@ def commit_of(run: RunTables) -> str | None:
 def foot(run: RunTables, n: str) -> str:
     """The line under a picture: where its data come from."""
     spec, version = run.spec, run.meta.get("framework_version")
+    split = "shared" if spec.placement is Placement.COLOCATED else str(spec.gpus)
     parts = [
         kind_of(spec),
         f"{spec.framework} {version}" if version else spec.framework,
         spec.placement.value,
         spec.model + (" (random weights)" if random_weights(spec) else ""),
-        device_of(run) + (f", {spec.gpus}" if spec.device is Device.CUDA else ""),
+        device_of(run) + (f", {split}" if spec.device is Device.CUDA else ""),
         n,
         f"bench {commit_of(run) or 'of unknown commit'}",
         run.run_id,
@@ -226,7 +227,7 @@ def _work(spec: RunSpec) -> str:
 
 def _placement(spec: RunSpec) -> str:
     unit = "GPUs" if spec.device is Device.CUDA else "processes in place of GPUs"
-    split = str(spec.gpus.train) if spec.placement.value == "colocated" else f"{spec.gpus} (train + rollout)"
+    split = str(spec.gpus.train) if spec.placement is Placement.COLOCATED else f"{spec.gpus} (train + rollout)"
     return f"{spec.placement.value}, {split} {unit}, max_staleness {spec.max_staleness}, offload {spec.offload.value}"
 
 

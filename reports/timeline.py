@@ -226,7 +226,7 @@ def _words(timeline: Timeline) -> tuple[str, str]:
     named = f"step {first}" if first == last else f"steps {first}–{last}"
     if timeline.shared:
         title = f"One pool takes turns: rollout, then training ({named})"
-        how = "Top: what the shared GPUs were used for."
+        how = "Top: what the shared pool was used for."
     else:
         title = f"Training and rollout side by side ({named})"
         how = "Top: what the train pool did."
@@ -258,7 +258,7 @@ def _track(axes: Axes, timeline: Timeline) -> None:
     axes.set_yticks([])
     axes.set_xticks([])
     style.bare(axes, keep=())
-    axes.set_ylabel("all GPUs" if timeline.shared else "train", rotation=0, ha="right", va="center", labelpad=6)
+    axes.set_ylabel("shared" if timeline.shared else "train", rotation=0, ha="right", va="center", labelpad=6)
     for step, begin, end in timeline.steps:
         if end - begin > 0.05 * timeline.length_s:
             axes.text((begin + end) / 2, 0.62, f"step {step}", ha="center", va="bottom", fontsize=10, color=style.INK)
