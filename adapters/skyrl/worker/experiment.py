@@ -1,24 +1,22 @@
 """SkyRL's experiment with our parts in its own hooks: data, client, generator, trainer, tracker."""
 
-import time
 from typing import Any
 
 from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.utils.tracking import Tracking
 
 from adapters.child.codec import ChatCodec
+from adapters.child.proof import SyncProof
+from adapters.child.steps import StepLog
 from adapters.child.track import Track
 from adapters.skyrl.phases import phases_for
 from adapters.skyrl.worker.client import tap_controller_client
 from adapters.skyrl.worker.generator import BenchGenerator
-from adapters.skyrl.worker.proof import SyncProof, probe_rows
 from adapters.skyrl.worker.taps import tap_timers, unshuffle
-from adapters.skyrl.worker.trainer import AsyncTrainer, StepLog, close_step, tap_trainers, trainer_class
+from adapters.skyrl.worker.trainer import AsyncTrainer, tap_trainers, trainer_class
 from harness.protocol.phases import Pool
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Placement, RunSpec
-
-PROOF_VERSIONS = 2
 
 
 class Rows:
@@ -49,12 +47,10 @@ class RecordingTracking(Tracking):
 
     def log(self, data: dict[str, Any], step: int, commit: bool = False) -> None:
         """Keeps the scalars of the step; on commit emits its `Step`."""
-        log = self.session.log
-        log.scalars.update({k: float(v) for k, v in data.items() if isinstance(v, int | float)})
-        if not commit or not log.trajectory_ids:
-            return
-        with self.session.track.block("tracker.log"):
-            self.session.end_step(step)
+        self.session.take_scalars(data)
+        if commit and self.session.log.trajectory_ids:
+            with self.session.track.block("tracker.log"):
+                self.session.end_step(step)
 
 
 class Experiment(BasePPOExp):
@@ -67,7 +63,7 @@ class Experiment(BasePPOExp):
         pool = Pool.BOTH if spec.placement is Placement.COLOCATED else Pool.TRAIN
         self.track = Track(recorder, pool.value, phases_for(spec.placement), self._step)
         self.log = StepLog(recorder)
-        self._boundary_ns: int | None = None  # end of the last step
+        self._scalars: dict[str, float] = {}  # of the step being worked on
         super().__init__(config)
 
     def _step(self) -> int | None:
@@ -93,9 +89,7 @@ class Experiment(BasePPOExp):
 
     def get_trainer(self, **kwargs: Any) -> Any:
         trainer = trainer_class(self.spec.placement)(**kwargs)
-        vocabulary = len(self.tokenizer)
-        versions = min(PROOF_VERSIONS, self.spec.warmup_steps)
-        proof = SyncProof(self.recorder, probe_rows(vocabulary, self.spec.seed), versions)
+        proof = SyncProof(self.recorder, self.spec, len(self.tokenizer))
         trainer.attach(self.spec, self.recorder, self.track, self.log, proof)
         trainer.bench_generator = kwargs["generator"]
         if isinstance(trainer, AsyncTrainer):
@@ -103,15 +97,21 @@ class Experiment(BasePPOExp):
         self.trainer = trainer
         return trainer
 
+    def take_scalars(self, data: dict[str, Any]) -> None:
+        """Keeps what the trainer logs of a step."""
+        self._scalars.update({k: float(v) for k, v in data.items() if isinstance(v, int | float)})
+
     def end_step(self, step: int) -> None:
         """Closes a step at the trainer's own boundary; the last one closes admission."""
-        end = time.monotonic_ns()
-        begin = self._boundary_ns or self.track.began.get("step", end)
-        close_step(self.recorder, self.log, step, begin, end, self.trainer.bench_generator.results)
-        self._boundary_ns = end
+        generator = self.trainer.bench_generator
+        for trajectory_id in self.log.trajectory_ids:
+            generator.results.pop(trajectory_id, None)
+        self.log.reward_mean = self._scalars.get("reward/avg_raw_reward")
+        self.log.grad_norm = next((v for k, v in self._scalars.items() if k.endswith("grad_norm")), None)
+        self._scalars = {}
+        self.log.close(step, self.track.began["step"])
         if step >= self.spec.steps:
-            in_flight = self.trainer.bench_generator.in_flight
-            self.recorder.gate(False, "the last step has ended", in_flight=in_flight)
+            self.recorder.gate(False, "the last step has ended", in_flight=generator.in_flight)
 
 
 def make_experiment(spec: RunSpec, config: Any, recorder: Recorder) -> Experiment:
