@@ -1,6 +1,6 @@
 """Stacked bars: the time account of each unit, and the step times of several runs side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -37,11 +37,11 @@ def draw_account(rows: Sequence[Row], *, granularity: str, window_s: float, foot
     ]
     title = "Where the time of each unit went"
     how = (
-        f"Share of the steady window ({window_s:.0f} s). One bar per unit, the smallest part of a pool that works "
-        f"as one (granularity: {granularity}). Patterned: idle, or nothing recorded."
+        f"Share of the steady window ({style.duration(window_s)}). One bar per unit, the smallest part of a "
+        f"pool that works as one (granularity: {granularity}). Patterned: idle, or nothing recorded."
     )
     made, axes = _frame(len(shares), title, how, foot, _parts(shares))
-    _stack(axes, shares, whole=100.0, form="{:.0f}%")
+    _stack(axes, shares, whole=100.0, form="{:.0f}%".format)
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of the steady window")
     return made
@@ -54,9 +54,9 @@ def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> Figur
         return None
     longest = max(row.total_s for row in drawn)
     made, axes = _frame(len(drawn), title, how, foot, _parts(drawn))
-    _stack(axes, drawn, whole=longest, form="{:.0f} s" if longest >= 20 else "{:.1f} s")
+    _stack(axes, drawn, whole=longest, form=style.duration)
     for place, row in enumerate(drawn):
-        text = f"{row.total_s:.0f} s" if longest >= 20 else f"{row.total_s:.1f} s"
+        text = style.duration(row.total_s)
         note = style.fit(row.note, 9, 74)
         axes.annotate(
             text,
@@ -119,7 +119,7 @@ def _frame(count: int, title: str, how: str, foot: str, parts: Sequence[str]) ->
     return made, axes
 
 
-def _stack(axes: Axes, rows: Sequence[Row], *, whole: float, form: str) -> None:
+def _stack(axes: Axes, rows: Sequence[Row], *, whole: float, form: Callable[[float], str]) -> None:
     thin = len(rows) > 16
     for place, row in enumerate(rows):
         left = 0.0
@@ -131,7 +131,7 @@ def _stack(axes: Axes, rows: Sequence[Row], *, whole: float, form: str) -> None:
             axes.barh(place, part, left=left, height=0.74, color=fill, hatch=hatch, edgecolor=edge, linewidth=0)
             if part >= 0.055 * whole and not thin:
                 ink = "white" if style.light_on(fill) else style.INK
-                text = axes.text(left + part / 2, place, form.format(part), color=ink, fontsize=9.5, ha="center")
+                text = axes.text(left + part / 2, place, form(part), color=ink, fontsize=9.5, ha="center")
                 text.set(va="center")
                 if hatch:
                     text.set_bbox({"facecolor": fill, "edgecolor": "none", "pad": 1.5})

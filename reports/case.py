@@ -7,7 +7,7 @@ from pathlib import Path
 from reports import bars
 from reports.markdown import Footnotes, code, escape, percent, plural, seconds
 from reports.power import energy_verdict, has_gpu
-from reports.provenance import NOT_SAID, commit_of, device_of, known_or, verified_on
+from reports.provenance import NOT_SAID, commit_of, device_of, framework_of, known_or, verified_on
 from reports.tables import classes, in_order, verdict
 from results.collect import collect
 from results.metrics import RunFigures, compute
@@ -180,6 +180,4 @@ def _versions(run: RunTables) -> str:
     found = versions if isinstance(versions, dict) else {}
     known = [name for name in _NAMED_FIRST if name in found]
     named = [f"{name} {found[name]}" for name in known[:_SHORT]]
-    if not named and run.meta.get("framework_version"):
-        named = [f"{run.spec.framework} {run.meta['framework_version']}"]
-    return ", ".join(named)
+    return ", ".join(named) or framework_of(run) or "versions not on record"

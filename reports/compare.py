@@ -9,7 +9,16 @@ from reports import figures as pictures
 from reports.case import Case, labels
 from reports.consumed import consumed, consumed_table, same_work
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
-from reports.provenance import SIMULATED, commit_of, device_of, differences, random_weights, settings, verified_on
+from reports.provenance import (
+    SIMULATED,
+    commit_of,
+    device_of,
+    differences,
+    framework_of,
+    random_weights,
+    settings,
+    verified_on,
+)
 from reports.tables import failures_table, phase_table
 from results.adherence import consumed_digest
 
@@ -249,8 +258,8 @@ def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path) -> list[st
     kind = "simulated · " if any(case.run.spec.framework == SIMULATED for case in cases) else ""
     if not kind and any(not case.gpu for case in cases):
         kind = "functional check on CPU · "
-    versions = dict.fromkeys(f"{c.run.spec.framework} {c.run.meta.get('framework_version') or ''}" for c in cases)
-    line = f"{kind}{prefix}{' and '.join(name.strip() for name in versions)} · {devices} · bench {commits}"
+    versions = dict.fromkeys(framework_of(case.run) or case.run.spec.framework for case in cases)
+    line = f"{kind}{prefix}{' and '.join(versions)} · {devices} · bench {commits}"
     how = "Average seconds of a step in the steady window, by phase, on the track of the pool that trains."
     picture = pictures.steps_picture(rows, title=_step_title(cases), how=how, line=line, folder=folder)
     lines += _shown(picture)

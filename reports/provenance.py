@@ -70,13 +70,21 @@ def commit_of(run: RunTables) -> str | None:
     return commit[:10] + (" (with local changes)" if run.meta.get("dirty") else "")
 
 
+def framework_of(run: RunTables) -> str | None:
+    """E.g. `skyrl 0.4.0`; None when the version is not on record."""
+    name, version = run.spec.framework, run.meta.get("framework_version")
+    if not isinstance(version, str) or not version:
+        return None
+    return version if version.startswith(name) else f"{name} {version}"
+
+
 def foot(run: RunTables, n: str) -> str:
     """The line under a picture: where its data come from."""
-    spec, version = run.spec, run.meta.get("framework_version")
+    spec = run.spec
     split = "shared" if spec.placement is Placement.COLOCATED else str(spec.gpus)
     parts = [
         kind_of(spec),
-        f"{spec.framework} {version}" if version else spec.framework,
+        framework_of(run) or spec.framework,
         spec.placement.value,
         spec.model + (" (random weights)" if random_weights(spec) else ""),
         device_of(run) + (f", {split}" if spec.device is Device.CUDA else ""),
@@ -119,7 +127,7 @@ def provenance(run: RunTables, notes: Footnotes) -> list[str]:
         ["run", code(run.run_id)],
         ["machine", known(", ".join(str(fact) for fact in facts if fact))],
         ["device", escape(device_of(run))],
-        ["framework", known(meta.get("framework_version") and f"{spec.framework} {meta['framework_version']}")],
+        ["framework", known(framework_of(run))],
         ["cell verified on", known_or(verified_on(spec), notes, NOT_SAID)],
         ["bench", known(_version(meta.get("bench_version"), commit_of(run)))],
         ["environment", known(_joined(*environment, python and f"Python {python}", pins and f"pins {pins}"))],
@@ -177,7 +185,7 @@ def differences(runs: Sequence[RunTables]) -> list[tuple[str, list[str]]]:
             "memory": _at(run.meta, "machine", "memory_bytes"),
             "kernel": _at(run.meta, "machine", "kernel"),
             "device": device_of(run),
-            "framework": f"{run.spec.framework} {run.meta.get('framework_version') or 'of unknown version'}",
+            "framework": framework_of(run),
             "bench": _version(run.meta.get("bench_version"), commit_of(run)),
             "environment": _at(run.meta, "environment", "name"),
             "pins": _at(run.meta, "environment", "pins_digest"),

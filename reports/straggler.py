@@ -97,7 +97,7 @@ def draw(batch: Batch, foot: str) -> Figure:
     title, subtitle = _words(batch)
     bottom, top = style.head(made, title, subtitle, foot)
     height = float(made.get_size_inches()[1])
-    axes = made.add_axes((0.075, bottom + 0.52 / height, 0.80, top - bottom - (0.52 + 0.42) / height))
+    axes = made.add_axes((0.035, bottom + 0.52 / height, 0.84, top - bottom - (0.52 + 0.42) / height))
     fewest = min(bar.tool_calls for bar in batch.bars)
     most = max(bar.tool_calls for bar in batch.bars)
     palette = _palette(most - fewest + 1)
@@ -124,9 +124,6 @@ def draw(batch: Batch, foot: str) -> Figure:
     axes.set_xlim(begin, end * 1.015 if end > 0 else 1)
     axes.set_xlabel(
         "seconds since the trajectory's own start" if batch.relative else "seconds since the rollout phase began"
-    )
-    axes.set_ylabel(
-        f"{count} trajectories, " + ("shortest first" if batch.relative else "first to finish on top"), labelpad=8
     )
     axes.set_yticks([])
     style.bare(axes)
@@ -182,14 +179,16 @@ def _phase(step: int, spans: pd.DataFrame, first_start: int, last_end: int) -> t
 def _words(batch: Batch) -> tuple[str, str]:
     """Title (what is seen) and subtitle (how to read it)."""
     chosen = batch.choice[0].upper() + batch.choice[1:]
-    how = f"{chosen}. One bar per trajectory it trained on; the number is its tool calls."
+    order = "shortest first" if batch.relative else "in order of completion"
+    counted = "; the number is its tool calls" if len(batch.bars) <= _NAMED_BARS else ""
+    how = f"{chosen}. One bar for each of the {len(batch.bars)} trajectories it trained on, {order}{counted}."
     if batch.relative:
         how += " Asynchronous: no step waits for a whole batch, so each bar begins at its own start."
     if batch.gap_s is None or batch.share is None:
         return f"How long each of {len(batch.bars)} trajectories took", how
     if batch.relative:
-        return f"The slowest trajectory took {_seconds(batch.gap_s)} longer than the median one", how
-    gap, share = _seconds(batch.gap_s), f"{batch.share:.0%}"
+        return f"The slowest trajectory took {style.duration(batch.gap_s)} longer than the median one", how
+    gap, share = style.duration(batch.gap_s), f"{batch.share:.0%}"
     return f"The last trajectory ended {gap} after the median one: {share} of the rollout phase", how
 
 
@@ -200,7 +199,7 @@ def _mark_gap(axes: Axes, batch: Batch, end: float) -> None:
     for at in (batch.median_s, batch.last_s):
         axes.axvline(at, color=style.ACCENT, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
     of = "of the longest" if batch.relative else "of the rollout phase"
-    text = f"median to last: {_seconds(batch.gap_s)}, {batch.share:.0%} {of}"
+    text = f"median to last: {style.duration(batch.gap_s)}, {batch.share:.0%} {of}"
     lane = axes.get_xaxis_transform()
     axes.annotate(
         "",
@@ -241,7 +240,3 @@ def _palette(shades: int) -> ListedColormap:
     scale = colormaps["YlOrRd"]
     places = np.linspace(0.22, 0.95, shades) if shades > 1 else np.array([0.6])
     return ListedColormap([scale(float(place)) for place in places])
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"

@@ -37,9 +37,9 @@ COLOURS: Mapping[str, str] = {
     "train": "#228833",
     "logprob": "#66C2A5",
     "advantage": "#999933",
-    "reward": "#999933",
+    "reward": "#EE8866",
     "host": "#999933",
-    "data": "#999933",
+    "data": "#CFCF84",
     "overhead": "#777777",
     "weight_sync": "#AA3377",
     "offload": "#CC6677",
@@ -112,6 +112,17 @@ def hatch(name: str) -> str:
 def label(name: str) -> str:
     """What a legend calls a phase or account class."""
     return LABELS.get(name, name.replace("_", " "))
+
+
+def duration(value: float) -> str:
+    """Seconds as a picture shows them: two digits below 10 s, milliseconds below a tenth."""
+    if abs(value) >= 10:
+        return f"{value:.0f} s"
+    if abs(value) >= 1:
+        return f"{value:.1f} s"
+    if abs(value) >= 0.1:
+        return f"{value:.2f} s"
+    return f"{1e3 * value:.2g} ms" if value else "0 s"
 
 
 def bare(axes: Axes, *, keep: tuple[str, ...] = ("bottom",)) -> None:

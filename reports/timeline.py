@@ -250,7 +250,7 @@ def _track(axes: Axes, timeline: Timeline) -> None:
         )
         if length > 0.075 * timeline.length_s:
             ink = "white" if style.light_on(fill) else style.INK
-            text = axes.text((segment.start_s + segment.end_s) / 2, 0, f"{length:.0f} s", color=ink, fontsize=9.5)
+            text = axes.text((segment.start_s + segment.end_s) / 2, 0, style.duration(length), color=ink, fontsize=9.5)
             text.set(ha="center", va="center")
             if style.hatch(segment.phase):
                 text.set_bbox({"facecolor": fill, "edgecolor": "none", "pad": 1.5})
@@ -295,12 +295,10 @@ _BANDS = (
 
 def _panel(axes: Axes, timeline: Timeline) -> None:
     bands = timeline.bands
-    base = np.zeros_like(bands.generating)
-    for name, colour, _ in _BANDS:
-        top = base + getattr(bands, name)
-        axes.stairs(top, bands.edges_s, baseline=base, fill=True, color=style.colour(colour), linewidth=0)
-        base = top
-    peak = float(base.max()) if len(base) else 0.0
+    sums = np.cumsum([getattr(bands, name) for name, _, _ in _BANDS], axis=0)
+    for (_, colour, _), top in reversed(list(zip(_BANDS, sums, strict=True))):  # the tallest behind: no seams
+        axes.stairs(top, bands.edges_s, fill=True, color=style.colour(colour), linewidth=0)
+    peak = float(sums[-1].max()) if sums.size else 0.0
     axes.set_ylim(0, max(peak * 1.06, 1))
     axes.set_xlabel("seconds")
     axes.set_ylabel("trajectories in flight")

@@ -332,7 +332,7 @@ def _async(world: World) -> int:
         admit(synced)
     for _, _, members in running:  # in flight at the end: what they did so far, and no Trajectory event
         for played in members:
-            world.events.append(_opened(played))
+            world.events.append(_opened(played) if played.end_ns > now else _seen(played, syncs).closed)
             world.events.extend(span for span in played.spans if span.end_ns <= now)
     return now
 

@@ -36,6 +36,14 @@ def test_shortened_text_fits_and_keeps_its_ends(text: str, limit: int) -> None:
     assert short[0] in ("a", "…")
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(181.4, "181 s"), (9.96, "10.0 s"), (1.26, "1.3 s"), (0.152, "0.15 s"), (0.0973, "97 ms"), (0.0, "0 s")],
+)
+def test_durations_never_vanish(value: float, text: str) -> None:
+    assert style.duration(value) == text
+
+
 def test_files_are_the_same_bytes_each_time_and_carry_no_date(tmp_path: Path) -> None:
     digests = []
     for name in ("one", "two"):

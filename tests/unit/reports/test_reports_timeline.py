@@ -135,5 +135,9 @@ def test_it_is_drawn_whatever_was_recorded(tmp_path: Path, shared: bool, traject
     made = timeline.build(_frames(trajectories=trajectories, steps=2), [1, 2], shared=shared)
     assert made is not None
     with style.styled():
-        style.save(timeline.draw(made, "where it comes from"), tmp_path / "timeline")
+        drawn = timeline.draw(made, "where it comes from")
+        style.save(drawn, tmp_path / "timeline")
+        renderer = drawn.canvas.get_renderer()  # type: ignore[attr-defined]
+        for legend in drawn.legends:
+            assert legend.get_window_extent(renderer).x1 <= drawn.bbox.x1
     assert (tmp_path / "timeline.svg").stat().st_size < 3_000_000
