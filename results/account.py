@@ -14,7 +14,7 @@ from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement, RunSpec
 from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
 from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
-from results.rollout import SILENT, Shared, down_times, rollout_timeline, work_of
+from results.rollout import SILENT, Placed, Shared, down_times, engine_work, pool_work, rollout_timeline
 from results.stats import weighted_quantile
 from results.store import RunTables
 from results.tracks import Tracks
@@ -117,11 +117,13 @@ def make_account(
     rollout_pool = Pool.BOTH.value if colocated else Pool.ROLLOUT.value
     shared = Shared.of(run, tracks, train.timeline, low, high)
     names: tuple[str | None, ...] = engines + _silent(run.spec, engines) if engines else (None,)
+    placed = Placed.of(tracks) if engines else None
     gpus = run.spec.gpus.rollout / len(names)
     running: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
     timelines: list[Timeline] = []
     for name in names:
-        work = work_of(tracks, None if name is None else engines.index(name) if name in engines else SILENT)
+        index = engines.index(name) if name in engines else SILENT
+        work = pool_work(tracks) if placed is None else engine_work(tracks, placed, index)
         timeline, count = rollout_timeline(shared, work, name, engines, colocated)
         generating = timeline.codes == CODES[Class.GENERATING]
         running.append((count[generating], np.diff(timeline.edges)[generating].astype(np.float64)))

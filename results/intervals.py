@@ -66,7 +66,8 @@ def level(starts: Ns, ends: Ns, grid: Ns) -> Ns:
 def grid_of(low: int, high: int, *times: Ns) -> Ns:
     """The sorted boundaries within [low, high], both ends included."""
     parts = [t[(t > low) & (t < high)] for t in times]
-    return np.unique(np.concatenate([np.array([low, high], dtype=np.int64), *parts]))
+    every = np.sort(np.concatenate([np.array([low, high], dtype=np.int64), *parts]))
+    return every[np.concatenate(([True], every[1:] != every[:-1]))]  # np.unique hashes: ten times slower
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,25 +26,47 @@ class Work:
     lives: tuple[Ns, Ns]
 
 
-def work_of(tracks: Tracks, engine: int | None) -> Work:
-    """The work of one engine (its index in `tracks.engines`), or of the whole pool (None)."""
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What belongs to which engine, worked out once for all of them."""
+
+    stay_end: Ns  # per turn: until when its trajectory belongs to its engine
+    tool_engine: npt.NDArray[np.int64]  # per tool call: the engine of its trajectory's last turn
+    tool_end: Ns
+
+    @classmethod
+    def of(cls, tracks: Tracks) -> "Placed":
+        """The placement of a run's turns and tool calls."""
+        tools = tracks.tools
+        last = last_turn_before(tracks.turns, tools.life, tools.start)
+        engine = np.full(tools.life.size, UNKNOWN, dtype=np.int64)
+        engine[last != UNKNOWN] = tracks.turn_engine[last[last != UNKNOWN]]
+        return cls(_stay_end(tracks), engine, _tool_end(tracks))
+
+
+def pool_work(tracks: Tracks) -> Work:
+    """The work of the whole pool."""
     turns, tools = tracks.turns, tracks.tools
-    tool_end = np.minimum(tools.end, tracks.end_of(tools.life, tools.end))  # a tool nobody waits for is no wait
-    if engine is None:
-        return Work((turns.start, turns.end), (tools.start, tool_end), (tracks.life_start, tracks.life_end))
-    mine = tracks.turn_engine == engine
-    stay_start, stay_end = _stays(tracks)
-    last = last_turn_before(turns, tools.life, tools.start)
-    tool_mine = (last != UNKNOWN) & (tracks.turn_engine[np.maximum(last, 0)] == engine)
+    return Work((turns.start, turns.end), (tools.start, _tool_end(tracks)), (tracks.life_start, tracks.life_end))
+
+
+def engine_work(tracks: Tracks, placed: Placed, engine: int) -> Work:
+    """The work of one engine: its index in `tracks.engines`, or SILENT."""
+    turns, mine, its_tools = tracks.turns, tracks.turn_engine == engine, placed.tool_engine == engine
     return Work(
         (turns.start[mine], turns.end[mine]),
-        (tools.start[tool_mine], tool_end[tool_mine]),
-        (stay_start[mine], stay_end[mine]),
+        (tracks.tools.start[its_tools], placed.tool_end[its_tools]),
+        (turns.start[mine], placed.stay_end[mine]),
     )
 
 
-def _stays(tracks: Tracks) -> tuple[Ns, Ns]:
-    """For each turn, how long its trajectory belongs to its engine: until its next turn, or its end."""
+def _tool_end(tracks: Tracks) -> Ns:
+    """When each tool call ended, or its trajectory did: a tool that nobody waits for is no wait."""
+    return np.minimum(tracks.tools.end, tracks.end_of(tracks.tools.life, tracks.tools.end))
+
+
+def _stay_end(tracks: Tracks) -> Ns:
+    """For each turn, until when its trajectory belongs to its engine: its next turn, or its end."""
     turns = tracks.turns
     order = np.lexsort((turns.start, turns.life))
     life, start = turns.life[order], turns.start[order]
@@ -53,7 +75,7 @@ def _stays(tracks: Tracks) -> tuple[Ns, Ns]:
     end[again] = np.minimum(start[again + 1], end[again])
     stay_end = np.empty_like(end)
     stay_end[order] = end
-    return turns.start, stay_end
+    return stay_end
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from harness.protocol.phases import Phase, Pool
@@ -159,11 +158,15 @@ def _group_tail(run: RunTables, window: Window) -> Estimate:
     lives = run.frame("trajectories")
     consumed = lives[lives["consumed_ns"].notna() & lives["end_ns"].notna() & lives["group_id"].notna()]
     consumed = consumed[window.holds(consumed["consumed_ns"].to_numpy(np.int64))]
-    tail: list[float] = []
-    whole: list[float] = []
-    for _, rows in consumed.groupby(["step_consumed", "group_id"], sort=True):
-        ends: npt.NDArray[np.int64] = np.sort(rows["end_ns"].to_numpy(np.int64))
-        if ends.size >= 2:
-            tail.append(float(ends[-1] - ends[(ends.size + 1) // 2 - 1]) / 1e9)
-            whole.append(float(ends[-1] - rows["start_ns"].min()) / 1e9)
-    return ratio_of_sums(np.array(tail), np.array(whole))
+    if consumed.empty:
+        return NONE
+    group = consumed.groupby(["step_consumed", "group_id"], sort=True).ngroup().to_numpy(np.int64)
+    ends, starts = consumed["end_ns"].to_numpy(np.int64), consumed["start_ns"].to_numpy(np.int64)
+    order = np.lexsort((ends, group))
+    sizes = np.bincount(group)
+    first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)[:-1]))
+    last = ends[order][first + sizes - 1]
+    median = ends[order][first + (sizes + 1) // 2 - 1]
+    begin = np.minimum.reduceat(starts[order], first)
+    several = sizes >= 2
+    return ratio_of_sums((last - median)[several] / 1e9, (last - begin)[several] / 1e9)

@@ -92,7 +92,7 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     """Rates and ledgers over the window. Tokens of a turn across an edge count pro rata to its time inside."""
     gpus = run.spec.total_gpus
     boundaries = np.asarray(window.boundaries_ns, dtype=np.int64)
-    per_step = np.diff(_tokens_by(tracks, boundaries))
+    per_step = _tokens_per_step(tracks, boundaries)
     gpu_seconds = window.step_seconds * gpus
     stale = lives.age > run.spec.max_staleness
     trained = window.holds(lives.left) & lives.trained
@@ -110,7 +110,7 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     seconds = sum(unit.seconds.get(Class.TRAIN.value, 0.0) * unit.gpus for unit in account.units)
     logprob = any(Class.LOGPROB.value in unit.seconds for unit in account.units)
     known = flops is not None and peak is not None
-    tokens_ledger, trajectories_ledger = _ledgers(tracks, window, lives, stale)
+    tokens_ledger, trajectories_ledger = _ledgers(tracks, window, lives, stale, float(per_step.sum()))
     return Throughput(
         tokens=ratio_of_sums(per_step, gpu_seconds),
         goodput=ratio_of_sums(good_tokens, gpu_seconds),
@@ -132,15 +132,22 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     )
 
 
-def _tokens_by(tracks: Tracks, times: Ns) -> npt.NDArray[np.float64]:
-    """Tokens generated before each of `times`, a turn's tokens spread evenly over it (unknown counts add none)."""
+def _tokens_per_step(tracks: Tracks, boundaries: Ns) -> npt.NDArray[np.float64]:
+    """Tokens generated between neighbouring boundaries, a turn's spread evenly over it (unknown counts add none)."""
     n = tracks.closed_turns
-    start, end = tracks.turns.start[:n], tracks.turns.end[:n]
-    tokens, length = np.nan_to_num(tracks.turn_tokens[:n]), np.maximum(end - start, 1)
-    done = np.empty(times.size, dtype=np.float64)
-    for i, at in enumerate(times.tolist()):
-        done[i] = float(tokens @ (np.clip(at - start, 0, length) / length))
-    return done
+    start, end, tokens = tracks.turns.start[:n], tracks.turns.end[:n], np.nan_to_num(tracks.turn_tokens[:n])
+    inside = (end > boundaries[0]) & (start < boundaries[-1])
+    start, end, tokens = start[inside], np.maximum(end[inside], start[inside] + 1), tokens[inside]
+    first = np.searchsorted(boundaries, start, side="right")  # 0: before the window
+    last = np.searchsorted(boundaries, end, side="left")
+    pieces = last - first + 1
+    turn = np.repeat(np.arange(start.size), pieces)
+    cell = first[turn] + np.arange(turn.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    edges = np.concatenate((np.array([0], dtype=np.int64), boundaries, np.array([FOREVER], dtype=np.int64)))
+    length = np.minimum(end[turn], edges[cell + 1]) - np.maximum(start[turn], edges[cell])
+    share = tokens[turn] * length / (end - start)[turn]
+    summed = np.bincount(cell, weights=share, minlength=boundaries.size + 1)
+    return summed[1 : boundaries.size].astype(np.float64)
 
 
 def _tokens_of_lives(tracks: Tracks, at: int) -> npt.NDArray[np.float64]:
@@ -192,7 +199,9 @@ def _trained_at(steps: pd.DataFrame) -> "pd.Series[int]":
     return steps["trained_at"][~steps.index.duplicated(keep="last")]
 
 
-def _ledgers(tracks: Tracks, window: Window, lives: Lives, stale: npt.NDArray[np.bool_]) -> tuple[Ledger, Ledger]:
+def _ledgers(
+    tracks: Tracks, window: Window, lives: Lives, stale: npt.NDArray[np.bool_], added: float
+) -> tuple[Ledger, Ledger]:
     begin, end = window.start_ns, window.end_ns
     before, after = _tokens_of_lives(tracks, begin), _tokens_of_lives(tracks, end)
     gone, leaves = lives.left <= begin, window.holds(lives.left)
@@ -207,7 +216,6 @@ def _ledgers(tracks: Tracks, window: Window, lives: Lives, stale: npt.NDArray[np
     }
     recorded = np.where(np.isnan(lives.tokens), after, lives.tokens)
     open_before = ~gone & (tracks.life_start < begin)
-    added = float(_tokens_by(tracks, np.array([begin, end], dtype=np.int64)) @ np.array([-1.0, 1.0]))
     amounts: Mapping[str, npt.NDArray[np.float64]] = {
         name: (recorded if name in ("trained", "dropped_stale", "dropped_other", "failed", "queued") else after)
         for name in fates

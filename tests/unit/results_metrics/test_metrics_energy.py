@@ -10,6 +10,7 @@ from recorded_histories import History, ns
 
 from results.account import make_account
 from results.energy import ClassEnergy, Energy, GpuEnergy, energy
+from results.power import Series
 from results.tracks import tracks
 from results.window import Window
 
@@ -263,3 +264,9 @@ def test_refresh_periods_that_were_measured_count(tmp_path: Path) -> None:
     for i in range(2):
         _sample(history, f"GPU-{i}", _flat(100))
     assert _classes(_found(history))["train"].note == "too short"
+
+
+def test_the_trapezoid_is_cut_inside_its_cells() -> None:
+    rising = Series(np.array([ns(0), ns(10), ns(20)]), np.array([0.0, 200.0, 200.0]))
+    cuts = np.array([ns(0), ns(5), ns(10), ns(15)])
+    assert rising.integral(cuts).tolist() == pytest.approx([0.0, 250.0, 1000.0, 2000.0])
