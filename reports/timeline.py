@@ -117,7 +117,7 @@ def draw(timeline: Timeline, foot: str) -> Figure:
     made = style.figure(5.35 + strip_room)
     bottom, top = style.head(made, *_words(timeline), foot)
     height = float(made.get_size_inches()[1])
-    left, width = 0.085, 0.725
+    left, width = 0.085, 0.715
     upper = top - 0.36 / height
     track = made.add_axes((left, upper - 0.5 / height, width, 0.5 / height))
     _track(track, timeline)
@@ -289,7 +289,7 @@ def _runs(edges: Array, on: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[
 _BANDS = (
     ("generating", "generating", "generating"),
     ("tool", "tool", "in a tool call"),
-    ("waiting", "queued", "neither (queue, agent)"),
+    ("waiting", "queued", "queue or agent"),
 )
 
 

@@ -5,15 +5,10 @@ latencies and token counts, and a trainer that behaves as its placement does. Al
 """
 
 import heapq
-import json
 import random
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.events import (
@@ -26,7 +21,6 @@ from harness.protocol.events import (
     Span,
     Step,
     Trajectory,
-    encode,
 )
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
 from workloads.deep_research.plan import draw_plan
@@ -362,157 +356,3 @@ def _seen(played: Played, syncs: list[int]) -> Played:
     assert isinstance(first, int)
     assert isinstance(last, int)
     return Played(replace(played.closed, version_first=first, version_last=last), spans)
-
-
-def write_run(folder: Path, spec: RunSpec, events: list[Event] | None = None, **meta: Any) -> Path:
-    """Writes a run folder as a run leaves it: spec.json, meta.json, events/, samples/, logs/, sealed."""
-    events = play(spec) if events is None else events
-    for name in ("events", "samples", "logs"):
-        (folder / name).mkdir(parents=True)
-    (folder / "spec.json").write_text(spec.to_json(), encoding="utf-8")
-    with (folder / "events" / "node-1-4242.jsonl").open("w", encoding="utf-8") as file:
-        for event in events:
-            fixed = replace(event, run_id=folder.name) if isinstance(event, Hello) else event
-            file.write(encode(fixed) + "\n")
-    times = [event.end_ns for event in events if isinstance(event, Step)]
-    ended = (max(times) if times else BEGIN) + 2 * S
-    content: dict[str, Any] = {
-        "run_id": folder.name,
-        "status": "finished",
-        "reason": None,
-        "exit_code": 0,
-        "started_utc": "2026-11-29T15:00:00Z",
-        "ended_utc": "2026-11-29T16:00:00Z",
-        "started_mono_ns": BEGIN,
-        "ended_mono_ns": ended,
-        "wall_s": (ended - BEGIN) / S,
-        "harness_pid": 4000,
-        "commit": "3a0c5858b2d34c56aa0000000000000000000000",
-        "dirty": False,
-        "bench_version": "0.1.0",
-        "protocol": PROTOCOL_VERSION,
-        "framework_version": "0.4.0",
-        "machine": {
-            "host": "node-1",
-            "cpu": "Example CPU @ 2.0 GHz",
-            "cores": 2,
-            "memory_bytes": 16 * 2**30,
-            "kernel": "6.8.0",
-            "python": "3.11.9",
-        },
-        "gpus": [],
-        "device": spec.device.value,
-        "environment": {
-            "name": f"skyrl-{spec.device.value}-vllm",
-            "pins_digest": "abc123",
-            "python": "3.12.4",
-            "status": "",
-        },
-        "versions": {"skyrl": "0.4.0", "vllm": "0.30.0", "torch": "2.12.0"},
-        "note": ["trainer.placement.colocate_all=true", "a plain note"],
-    }
-    content.update(meta)
-    (folder / "meta.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
-    if content["status"] != "running":
-        (folder / "sealed").touch()
-    return folder
-
-
-IDLE_W, ROLLOUT_W, TRAIN_W, LIMIT_W = 100.0, 250.0, 600.0, 700.0
-
-
-def gpu_list(count: int) -> list[dict[str, Any]]:
-    """GPUs as meta.json lists them."""
-    return [
-        {"index": n, "uuid": f"GPU-{n:04d}", "name": "NVIDIA H100 80GB HBM3", "power_limit_watts": LIMIT_W}
-        for n in range(count)
-    ]
-
-
-def play_gpu(spec: RunSpec) -> list[Event]:
-    """The events of a run on GPUs: each GPU's pool is told by a `gpu.pool` metric."""
-    events = play(spec)
-    shared = spec.placement is Placement.COLOCATED
-    told: list[Event] = [
-        Metric(
-            name="gpu.pool",
-            mono_ns=BEGIN + S,
-            value=1.0,
-            labels={
-                "uuid": f"GPU-{n:04d}",
-                "pool": "both" if shared else ("train" if n < spec.gpus.train else "rollout"),
-            },
-        )
-        for n in range(spec.total_gpus)
-    ]
-    bye = events[-1]
-    assert isinstance(bye, Bye)
-    return [events[0], *told, *events[1:-1], replace(bye, events=bye.events + len(told))]
-
-
-def watts(spec: RunSpec, events: list[Event], pool: str) -> list[tuple[int, int, float]]:
-    """What one GPU of a pool draws: (from, until, watts), in order; between them IDLE_W."""
-    drawn = []
-    for event in events:
-        if not isinstance(event, Span) or event.trajectory_id is not None or event.container:
-            continue
-        if event.phase in ("train", "logprob") and event.pool == pool:
-            drawn.append((event.start_ns, event.end_ns, TRAIN_W))
-        elif pool == "both" and event.phase == "generation":
-            drawn.append((event.start_ns, event.end_ns, ROLLOUT_W))
-    if pool == "rollout":
-        last = max(event.end_ns for event in events if isinstance(event, Step))
-        drawn.append((BEGIN + 20 * S, last, ROLLOUT_W))
-    return sorted(drawn)
-
-
-def write_samples(folder: Path, spec: RunSpec, events: list[Event], *, period_s: float = 0.5) -> None:
-    """Samples of every GPU (instant power, energy counter, limit) and of the host, as one sampler leaves them."""
-    steps = [event.end_ns for event in events if isinstance(event, Step)]
-    times = np.arange(BEGIN - 20 * S, max(steps) + 30 * S, int(period_s * S), dtype=np.int64)
-    tables = [_host_rows(times)]
-    for n in range(spec.total_gpus if spec.device is Device.CUDA else 0):
-        pool = "both" if spec.placement is Placement.COLOCATED else ("train" if n < spec.gpus.train else "rollout")
-        power = np.full(times.size, IDLE_W)
-        joules = IDLE_W * (times - times[0]) / 1e9
-        for start, end, level in watts(spec, events, pool):
-            power[(times >= start) & (times < end)] = level
-            joules += (level - IDLE_W) * np.clip(times - start, 0, end - start) / 1e9
-        tables.append(
-            pa.table(
-                {
-                    "host": ["node-1"] * times.size,
-                    "gpu": [f"GPU-{n:04d}"] * times.size,
-                    "mono_ns": times,
-                    "power_instant_watts": power,
-                    "energy_joules": joules,
-                    "power_limit_watts": np.full(times.size, LIMIT_W),
-                }
-            )
-        )
-    whole = pa.concat_tables(tables, promote_options="default")
-    with (
-        pa.OSFile(str(folder / "samples" / "node-1.arrows"), "wb") as file,
-        pa.ipc.new_stream(file, whole.schema) as out,
-    ):
-        out.write_table(whole)
-
-
-def _host_rows(times: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
-    return pa.table(
-        {
-            "host": ["node-1"] * times.size,
-            "gpu": pa.nulls(times.size, pa.string()),
-            "mono_ns": times,
-            "cpu_ratio": np.full(times.size, 0.25),
-            "host_memory_used_bytes": np.full(times.size, 3 * 2**30, dtype=np.int64),
-        }
-    )
-
-
-def write_gpu_run(folder: Path, spec: RunSpec) -> Path:
-    """A run on GPUs, with its samples."""
-    events = play_gpu(spec)
-    write_run(folder, spec, events, gpus=gpu_list(spec.total_gpus))
-    write_samples(folder, spec, events)
-    return folder

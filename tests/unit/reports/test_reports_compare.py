@@ -3,6 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import played_folders as folders
+import played_gpus as gpus
 import played_runs as played
 import pytest
 
@@ -56,7 +58,7 @@ def step_seconds(run: Path, spec: RunSpec, events: list[Event], first: int) -> f
 
 def test_the_study_table_on_cpu_has_reasons_in_place_of_power(tmp_path: Path) -> None:
     specs = [small(), small("async")]
-    runs = [played.write_run(tmp_path / spec.placement.value, spec) for spec in specs]
+    runs = [folders.write_run(tmp_path / spec.placement.value, spec) for spec in specs]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     cells = row(text, STUDY)
     assert cells[0] == "random:qwen3-14b (random weights)"
@@ -80,8 +82,8 @@ def test_the_study_table_on_cpu_has_reasons_in_place_of_power(tmp_path: Path) ->
 
 
 def test_runs_of_different_work_are_refused_and_the_fields_named(tmp_path: Path) -> None:
-    one = played.write_run(tmp_path / "one", small())
-    two = played.write_run(tmp_path / "two", small("async", seed=2, context_tokens=16_384))
+    one = folders.write_run(tmp_path / "one", small())
+    two = folders.write_run(tmp_path / "two", small("async", seed=2, context_tokens=16_384))
     with pytest.raises(SpecError, match=r"different work: seed \(1 and 2\), context_tokens \(32768 and 16384\)"):
         write_report([one, two], tmp_path / "out")
     assert not (tmp_path / "out/report.md").exists()
@@ -89,7 +91,7 @@ def test_runs_of_different_work_are_refused_and_the_fields_named(tmp_path: Path)
 
 def test_on_gpus_the_table_has_power_points_and_joules(tmp_path: Path) -> None:
     specs = [small(device=Device.CUDA), small("async", device=Device.CUDA)]
-    runs = [played.write_gpu_run(tmp_path / spec.placement.value, spec) for spec in specs]
+    runs = [gpus.write_gpu_run(tmp_path / spec.placement.value, spec) for spec in specs]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     cells = row(text, STUDY)
     alone = []
@@ -113,13 +115,13 @@ def test_on_gpus_the_table_has_power_points_and_joules(tmp_path: Path) -> None:
 
 def test_different_numbers_of_gpus_give_no_wall_clock_reduction(tmp_path: Path) -> None:
     specs = [small(device=Device.CUDA), small("async", device=Device.CUDA, gpus=Gpus(train=2, rollout=2))]
-    runs = [played.write_gpu_run(tmp_path / spec.placement.value, spec) for spec in specs]
+    runs = [gpus.write_gpu_run(tmp_path / spec.placement.value, spec) for spec in specs]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     assert "different numbers of GPUs (2, 4)" in reason(text, row(text, STUDY)[5])
 
 
 def test_a_disaggregated_run_has_its_own_column(tmp_path: Path) -> None:
-    runs = [played.write_run(tmp_path / name, small(name)) for name in ("colocated", "disaggregated")]
+    runs = [folders.write_run(tmp_path / name, small(name)) for name in ("colocated", "disaggregated")]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     assert "no async run was given" in reason(text, row(text, STUDY)[2])
     cells = row(text, STUDY.replace("Disagg Async", "Disaggregated"))
@@ -130,8 +132,8 @@ def test_a_disaggregated_run_has_its_own_column(tmp_path: Path) -> None:
 def test_a_run_without_a_window_has_no_step_time(tmp_path: Path) -> None:
     events = [event for event in played.play(small("async")) if not (isinstance(event, Step) and event.step > 1)]
     runs = [
-        played.write_run(tmp_path / "colocated", small()),
-        played.write_run(tmp_path / "async", small("async"), events, status="failed"),
+        folders.write_run(tmp_path / "colocated", small()),
+        folders.write_run(tmp_path / "async", small("async"), events, status="failed"),
     ]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     assert "no steady window" in reason(text, row(text, STUDY)[5])
@@ -145,8 +147,8 @@ def test_consumed_work_is_shown_and_a_difference_flagged(tmp_path: Path) -> None
         replace(e, observation_tokens=int(e.observation_tokens * 1.05)) if isinstance(e, Trajectory) else e
         for e in events
     ]
-    one = played.write_run(tmp_path / "one", spec, events)
-    two = played.write_run(tmp_path / "two", spec, heavy)
+    one = folders.write_run(tmp_path / "one", spec, events)
+    two = folders.write_run(tmp_path / "two", spec, heavy)
     text = write_report([one, two], tmp_path / "out").read_text(encoding="utf-8")
     header = "Run | trained trajectories | generated tokens | observation tokens | tool calls | tool seconds"
     base, other = row(text, header, 0), row(text, header, 1)
@@ -154,13 +156,13 @@ def test_consumed_work_is_shown_and_a_difference_flagged(tmp_path: Path) -> None
     assert "(+0.0%)" in other[2]
     assert re.fullmatch(r"\*\*[\d,]+ \(\+5\.0%\)\*\*", other[3])
     assert "**Consumed work differs by more than 2.0%**: observation tokens of async 2" in text
-    same = write_report([one, played.write_run(tmp_path / "three", spec, events)], tmp_path / "same")
+    same = write_report([one, folders.write_run(tmp_path / "three", spec, events)], tmp_path / "same")
     assert "differs by more than" not in same.read_text(encoding="utf-8")
 
 
 def test_machines_and_versions_that_differ_are_listed(tmp_path: Path) -> None:
-    one = played.write_run(tmp_path / "one", small())
-    two = played.write_run(
+    one = folders.write_run(tmp_path / "one", small())
+    two = folders.write_run(
         tmp_path / "two",
         small("async", overrides={"a.b": "1|2"}),
         versions={"skyrl": "0.4.1", "vllm": "0.30.0", "torch": "2.12.0"},
@@ -180,7 +182,7 @@ def test_frameworks_are_rows_of_their_own(tmp_path: Path) -> None:
     for framework in ("skyrl", "simulated"):
         for placement in ("colocated", "async"):
             spec = small(placement, framework=framework)
-            runs.append(played.write_run(tmp_path / f"{framework}-{placement}", spec))
+            runs.append(folders.write_run(tmp_path / f"{framework}-{placement}", spec))
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     assert row(text, STUDY, 0)[0].startswith("skyrl, random:qwen3-14b")
     assert row(text, STUDY, 1)[0].startswith("simulated, random:qwen3-14b")
@@ -189,9 +191,9 @@ def test_frameworks_are_rows_of_their_own(tmp_path: Path) -> None:
 
 
 def test_runs_of_one_cell_are_taken_together(tmp_path: Path) -> None:
-    runs = [played.write_run(tmp_path / "base", small())]
+    runs = [folders.write_run(tmp_path / "base", small())]
     events = played.play(small("async"))
-    runs += [played.write_run(tmp_path / name, small("async"), events) for name in ("a", "b")]
+    runs += [folders.write_run(tmp_path / name, small("async"), events) for name in ("a", "b")]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
     single = write_report(runs[:2], tmp_path / "single").read_text(encoding="utf-8")
     both, one = row(text, STUDY), row(single, STUDY)
@@ -202,7 +204,7 @@ def test_runs_of_one_cell_are_taken_together(tmp_path: Path) -> None:
 
 def test_the_page_of_several_runs_is_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # real pictures
-    runs = [played.write_run(tmp_path / name, small(name)) for name in ("colocated", "async")]
+    runs = [folders.write_run(tmp_path / name, small(name)) for name in ("colocated", "async")]
     for name in ("one", "two"):
         write_report(runs, tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())

@@ -4,6 +4,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import played_folders as folders
+import played_gpus as gpus
 import played_runs as played
 import pytest
 
@@ -37,7 +39,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report(folder: Path, spec: RunSpec, events: list[Event] | None = None, **meta: object) -> str:
     """The text of the report of a played run."""
-    run = played.write_run(folder / "run", spec, events, **meta)
+    run = folders.write_run(folder / "run", spec, events, **meta)
     return write_report([run], folder / "out").read_text(encoding="utf-8")
 
 
@@ -205,7 +207,7 @@ def test_unknown_is_a_dash_with_its_reason(tmp_path: Path, no_pictures: None) ->
 
 
 def test_a_killed_run_is_reported_up_to_its_last_event(tmp_path: Path, no_pictures: None) -> None:
-    run = played.write_run(tmp_path / "run", small(), status="running", exit_code=None, wall_s=None)
+    run = folders.write_run(tmp_path / "run", small(), status="running", exit_code=None, wall_s=None)
     path = next((run / "events").iterdir())
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * 0.8)])
@@ -256,7 +258,7 @@ def test_512_trajectories_a_step_are_reported(tmp_path: Path) -> None:
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    run = played.write_run(tmp_path / "run", small("async"))
+    run = folders.write_run(tmp_path / "run", small("async"))
     for name in ("one", "two"):
         write_report([run], tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
@@ -284,7 +286,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         write_report([], tmp_path)
     with pytest.raises(SpecError, match="no such folder"):
         write_report([tmp_path / "nowhere"], tmp_path / "out")
-    run = played.write_run(tmp_path / "run", small())
+    run = folders.write_run(tmp_path / "run", small())
     with pytest.raises(SpecError, match="given twice"):
         write_report([run, tmp_path / "." / "run"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -292,17 +294,17 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
 
 def test_a_gpu_run_shows_power_as_played(tmp_path: Path, no_pictures: None) -> None:
     spec = small(device=Device.CUDA)
-    run = played.write_gpu_run(tmp_path / "run", spec)
+    run = gpus.write_gpu_run(tmp_path / "run", spec)
     text = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# skyrl, colocated"
-    events = played.play_gpu(spec)
+    events = gpus.play_gpu(spec)
     ends = {event.step: event.end_ns for event in events if isinstance(event, Step)}
     low, high = ends[spec.warmup_steps], ends[spec.steps]
-    joules = played.IDLE_W * (high - low) / S
-    for start, end, level in played.watts(spec, events, "both"):
-        joules += (level - played.IDLE_W) * max(0, min(end, high) - max(start, low)) / S
+    joules = gpus.IDLE_W * (high - low) / S
+    for start, end, level in gpus.watts(spec, events, "both"):
+        joules += (level - gpus.IDLE_W) * max(0, min(end, high) - max(start, low)) / S
     shown = rows(text, "GPU power and energy | value")
-    utilisation = joules / (played.LIMIT_W * (high - low) / S)
+    utilisation = joules / (gpus.LIMIT_W * (high - low) / S)
     assert float(shown["GPU power utilisation, all GPUs"][0].rstrip("%")) == pytest.approx(100 * utilisation, abs=0.1)
     trained = (spec.steps - spec.warmup_steps) * 8
     each = float(shown["energy per trained trajectory"][0].split(" J ")[0].replace(",", ""))
