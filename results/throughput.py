@@ -134,8 +134,8 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
 
 def _tokens_per_step(tracks: Tracks, boundaries: Ns) -> npt.NDArray[np.float64]:
     """Tokens generated between neighbouring boundaries, a turn's spread evenly over it (unknown counts add none)."""
-    n = tracks.closed_turns
-    start, end, tokens = tracks.turns.start[:n], tracks.turns.end[:n], np.nan_to_num(tracks.turn_tokens[:n])
+    told = tracks.answered
+    start, end, tokens = tracks.turns.start[told], tracks.turns.end[told], np.nan_to_num(tracks.turn_tokens[told])
     inside = (end > boundaries[0]) & (start < boundaries[-1])
     start, end, tokens = start[inside], np.maximum(end[inside], start[inside] + 1), tokens[inside]
     first = np.searchsorted(boundaries, start, side="right")  # 0: before the window
@@ -152,10 +152,10 @@ def _tokens_per_step(tracks: Tracks, boundaries: Ns) -> npt.NDArray[np.float64]:
 
 def _tokens_of_lives(tracks: Tracks, at: int) -> npt.NDArray[np.float64]:
     """Tokens each trajectory had generated at an instant."""
-    n = tracks.closed_turns
-    start, end, life = tracks.turns.start[:n], tracks.turns.end[:n], tracks.turns.life[:n]
+    told = tracks.answered
+    start, end, life = tracks.turns.start[told], tracks.turns.end[told], tracks.turns.life[told]
     length = np.maximum(end - start, 1)
-    tokens = np.nan_to_num(tracks.turn_tokens[:n]) * np.clip(at - start, 0, length) / length
+    tokens = np.nan_to_num(tracks.turn_tokens[told]) * np.clip(at - start, 0, length) / length
     known = life != UNKNOWN
     summed = np.bincount(life[known], weights=tokens[known], minlength=tracks.life_start.size)
     return summed.astype(np.float64)

@@ -43,16 +43,15 @@ class Tracks:
     turn_submitted: Ns  # the turn's start where the recorder did not know
     turn_tokens: npt.NDArray[np.float64]  # generated tokens, NaN where unknown
     turn_engine: Index  # index into `engines`; UNKNOWN where the framework hides it
-    closed_turns: int  # the first so many turns were closed, the rest never were
+    answered: npt.NDArray[np.bool_]  # the turn was closed with a reply; only then can it say its engine
     engines: tuple[str, ...]
     tools: Calls
     rewards: Calls
 
     def engines_known(self, low: int, high: int) -> bool:
-        """Whether every closed turn that was open within [low, high) says which engine answered it."""
-        n = self.closed_turns
-        inside = (self.turns.start[:n] < high) & (self.turns.end[:n] > low)
-        return bool(inside.any()) and bool((self.turn_engine[:n][inside] != UNKNOWN).all())
+        """Whether every answered turn that was open within [low, high) says which engine answered it."""
+        inside = self.answered & (self.turns.start < high) & (self.turns.end > low)
+        return bool(inside.any()) and bool((self.turn_engine[inside] != UNKNOWN).all())
 
     def end_of(self, life: Index, otherwise: Ns) -> Ns:
         """The end of each trajectory in `life`, and `otherwise` where the trajectory is not known."""
@@ -92,6 +91,9 @@ def tracks(run: RunTables) -> Tracks:
     open_turns = _open_calls(opens, Phase.GENERATION, ids, life_end)
     all_turns = _join(closed_turns, open_turns)
     turn_engine = np.concatenate((ints(engine, UNKNOWN), np.full(open_turns.start.size, UNKNOWN)))
+    answered = np.zeros(all_turns.start.size, dtype=np.bool_)
+    replied = ~np.isnan(floats(turns.column("generated_tokens"))) | (ints(engine, UNKNOWN) != UNKNOWN)
+    answered[: closed_turns.start.size] = replied
     submitted = ints(turns.column("submitted_ns"), UNKNOWN)
     submitted = np.where(submitted == UNKNOWN, closed_turns.start, np.minimum(submitted, closed_turns.start))
     return Tracks(
@@ -102,8 +104,8 @@ def tracks(run: RunTables) -> Tracks:
         turns=all_turns,
         turn_submitted=np.concatenate((submitted, open_turns.start)),
         turn_tokens=np.concatenate((floats(turns.column("generated_tokens")), np.full(open_turns.start.size, np.nan))),
-        turn_engine=_previous_engine(all_turns, turn_engine.astype(np.int64), closed=closed_turns.start.size),
-        closed_turns=closed_turns.start.size,
+        turn_engine=_told_engine(all_turns, turn_engine.astype(np.int64), answered, len(engines)),
+        answered=answered,
         engines=engines,
         tools=_join(_calls(tools, ids), _open_calls(opens, Phase.TOOL, ids, life_end)),
         rewards=_calls(rewards, ids),
@@ -146,12 +148,22 @@ def _join(a: Calls, b: Calls) -> Calls:
     return Calls(np.concatenate((a.life, b.life)), np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
 
 
-def _previous_engine(turns: Calls, engine: Index, closed: int) -> Index:
-    """Gives a turn that never closed the engine of its trajectory's turn before: its own was not told yet."""
-    if closed == engine.size or closed == 0:
+def _told_engine(turns: Calls, engine: Index, answered: npt.NDArray[np.bool_], engines: int) -> Index:
+    """Gives a turn without a reply (cancelled, or never closed) the engine of its trajectory's turn before.
+
+    Its own was not told. Where the run knows one engine only, it is that one.
+    """
+    silent = ~answered & (engine == UNKNOWN)
+    if not silent.any():
         return engine
-    done = Calls(turns.life[:closed], turns.start[:closed], turns.end[:closed])
-    before = last_turn_before(done, turns.life[closed:], turns.start[closed:])
     filled = engine.copy()
-    filled[closed:] = np.where(before == UNKNOWN, UNKNOWN, engine[np.maximum(before, 0)])
+    if engines == 1:
+        filled[silent] = 0
+        return filled
+    told = np.flatnonzero(answered)
+    if told.size == 0:
+        return engine
+    done = Calls(turns.life[told], turns.start[told], turns.end[told])
+    before = last_turn_before(done, turns.life[silent], turns.start[silent])
+    filled[silent] = np.where(before == UNKNOWN, UNKNOWN, engine[told[np.maximum(before, 0)]])
     return filled

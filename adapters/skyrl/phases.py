@@ -37,7 +37,6 @@ PHASES: Mapping[str, Phase | None] = {
     "client.sleep": Phase.OFFLOAD,
     "tracker.log": Phase.OVERHEAD,
     "mark_consumed_uids": Phase.OVERHEAD,
-    "next_batch": Phase.DATA,
 }
 
 

@@ -157,9 +157,13 @@ def tap_trainers(track: Track, placement: Placement) -> None:
     """Blocks for the named functions of a placement's trainer that no native timer covers."""
     import skyrl.train.fully_async_trainer as fully_async
     import skyrl.train.trainer as synchronous
+    from skyrl.backends.skyrl_train.inference_servers import remote_inference_client
 
+    # Colocated engines are put to sleep after `generate`, outside every native timer.
+    client = require(remote_inference_client, "RemoteInferenceClient")
+    tap_function(client, "sleep", "client.sleep", track)
     if placement is Placement.ASYNC:
         # There, prepare_generator_input runs in the generation tasks: not on the trainer's track.
-        require(fully_async, "prepare_generator_input")
+        tap_function(require(fully_async, "_AsyncDataloader"), "mark_consumed_uids", "mark_consumed_uids", track)
     else:
         tap_function(synchronous, "prepare_generator_input", "prepare_generator_input", track)

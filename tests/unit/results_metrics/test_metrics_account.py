@@ -231,6 +231,16 @@ def test_coverage_is_that_of_the_worst_unit() -> None:
     assert _unit(account, "e1").seconds == pytest.approx({"generating": 10.0, "empty": 30.0})
 
 
+def test_a_cancelled_turn_does_not_hide_the_engines() -> None:
+    history = _named(0.0)
+    history.rows["turns"].clear()
+    history.turn("t", 0, 30, "e0", generated_tokens=9)
+    history.turn("t", 30, 100, stop_reason="cancelled")  # no reply, so nobody said which engine
+    account = _account(history)
+    assert account.granularity == "engine"
+    assert _unit(account, "e0").seconds == pytest.approx({"generating": 40.0})
+
+
 def test_a_replica_that_no_turn_came_from_is_a_unit_too() -> None:
     history = _named(0.0)
     history.rows["turns"].clear()
