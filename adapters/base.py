@@ -50,6 +50,32 @@ class Environment:
         return f"BENCH_{self.framework.upper()}_PYTHON"
 
 
+# What may differ between frameworks and bend a comparison. Each adapter fills every row for a run, from what it really
+# configured; a comparison prints them side by side and marks those that differ. "unknown: ..." where it can't tell.
+FAIRNESS: Mapping[str, str] = {
+    "loss": "loss and importance correction",
+    "logprobs": "logprob forward before the update",
+    "optimizer": "optimizer, its dtype and offload",
+    "attention": "attention in training",
+    "packing": "padding and packing of training batches",
+    "micro_batch": "micro-batch, tokens per GPU",
+    "updates": "optimizer steps and mini-batches per weight sync",
+    "rollout_tp": "tensor parallelism of an engine",
+    "engine": "engine and its device",
+    "prefix_cache": "prefix caching",
+    "kv_at_sync": "KV cache across a weight sync",
+    "sync": "weight-sync transport",
+    "max_num_seqs": "sequences an engine may run at once",
+    "memory": "engine's share of GPU memory",
+    "graphs": "CUDA graphs",
+    "in_flight": "trajectories in flight, at most",
+    "staleness": "staleness knob and its zero point",
+    "polls": "poll intervals on the way of data",
+    "chat": "chat template",
+    "sampling": "sampling",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """How to start the child. The interpreter is the environment's own and is put before `arguments`."""
@@ -58,6 +84,7 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)  # added to the inherited environment
     files: Mapping[str, str] = field(default_factory=dict)  # path under run_dir -> text, written before the start
     notes: tuple[str, ...] = ()  # what a reader of --dry-run should know: every framework override
+    fairness: Mapping[str, str] = field(default_factory=dict)  # row of FAIRNESS -> what this run has
 
 
 @runtime_checkable

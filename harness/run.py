@@ -80,7 +80,9 @@ def run(
         python = ensure(environment)
         launch = adapter.launch(spec, folder.path)
         folder.write_files(launch.files)
-        folder.write_meta(environment=environment_facts(environment, python), note=list(launch.notes))
+        folder.write_meta(
+            environment=environment_facts(environment, python), note=list(launch.notes), fairness=dict(launch.fairness)
+        )
         outcome = supervise(folder, spec, launch, python, limits, display, sampler)
         make_tables(folder, display)
         folder.seal()
@@ -225,6 +227,7 @@ def first_facts(folder: RunFolder, spec: RunSpec, adapter: Adapter) -> dict[str,
         "device": spec.device.value,
         "environment": None,
         "versions": {},
+        "fairness": {},
         "note": [],
     }
 

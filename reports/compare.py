@@ -8,6 +8,7 @@ from harness.protocol.spec import Device, Placement
 from reports import figures as pictures
 from reports.case import Case, labels
 from reports.consumed import consumed, consumed_table, same_work
+from reports.fairness import fairness_table
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from reports.provenance import (
     SIMULATED,
@@ -58,6 +59,7 @@ def comparison(cases: Sequence[Case], folder: Path) -> list[str]:
     digests = [consumed_digest(case.run, case.steps) for case in cases]
     shown = [escape(name) for name in names]
     lines += ["## Work consumed", "", *consumed_table(shown, work, digests, notes), "", *captions(cases, names), ""]
+    lines += ["## Same work, same settings?", "", *fairness_table([case.run for case in cases], names, notes), ""]
     lines += ["## Machines, versions and settings in which the runs differ", "", *_differences(cases, names), ""]
     lines += ["## Failures", ""]
     for name, case in zip(names, cases, strict=True):

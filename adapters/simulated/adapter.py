@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from adapters.base import Environment, Launch
+from adapters.base import FAIRNESS, Environment, Launch
 from adapters.simulated.faults import Faults
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Device, Load, Placement, RunSpec
@@ -68,6 +68,7 @@ class SimulatedAdapter:
         return Launch(
             arguments=("-m", "adapters.simulated.worker", str(run_dir / "spec.json")),
             notes=("simulated: plays the plan and computes nothing",),
+            fairness=dict.fromkeys(FAIRNESS, "simulated: nothing is computed"),
         )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from adapters.base import Environment, Launch
 from adapters.skyrl.environment import environment
+from adapters.skyrl.fairness import fairness
 from adapters.skyrl.overrides import overrides
 from adapters.skyrl.phases import PHASES
 from harness.protocol.phases import Phase
@@ -67,10 +68,12 @@ class SkyRL:
     def launch(self, spec: RunSpec, run_dir: Path) -> Launch:
         """How to start SkyRL's process for a run."""
         env = {**ENV, **(CPU_ENV if spec.device is Device.CPU else {})}
+        settings = overrides(spec, run_dir)
         return Launch(
             arguments=("-m", "adapters.skyrl.worker", str(run_dir / "spec.json")),
             env=env,
-            notes=(*overrides(spec, run_dir), f"trainer.policy.model.path=<{spec.model}, resolved at start>"),
+            notes=(*settings, f"trainer.policy.model.path=<{spec.model}, resolved at start>"),
+            fairness=fairness(spec, settings),
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from contract_specs import make_spec
 
-from adapters.base import Adapter, adapter_names, load_adapter
+from adapters.base import FAIRNESS, Adapter, adapter_names, load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Device, Placement
@@ -67,3 +67,12 @@ def test_a_users_override_comes_last_and_verbatim(name: str, tmp_path: Path) -> 
     spec = replace(make_spec(name, Placement.ASYNC), overrides={"trainer.seed": "7"})
     notes = load_adapter(name).launch(spec, tmp_path).notes
     assert [note for note in notes if note.startswith("trainer.seed=")][-1] == "trainer.seed=7"
+
+
+@pytest.mark.parametrize(("name", "placement", "device"), CELLS)
+def test_every_row_of_the_fairness_table_is_filled(
+    name: str, placement: Placement, device: Device, tmp_path: Path
+) -> None:
+    told = load_adapter(name).launch(make_spec(name, placement, device), tmp_path).fairness
+    assert list(told) == list(FAIRNESS)
+    assert all(told.values())
