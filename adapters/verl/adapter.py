@@ -1,0 +1,101 @@
+"""verl's parent half: what it can do, and how its process is started.
+
+Placements are modes of verl's one V1 trainer: `sync` is colocated; `separate_async` with `hybrid_engine` off is a true
+split, async with run-ahead and disaggregated without. Its third mode, `colocate_async`, is none of ours: training and
+engines share the same GPUs in turn, and what is being generated when training begins is aborted and resumed after it
+(partial rollouts), so data may be stale although no pool is separate.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from adapters.base import Environment, Launch
+from adapters.verl.environment import CPU_ENGINE, GPU_ENGINE, environment
+from adapters.verl.overrides import AGENT_LOOPS, AGENT_LOOPS_TEXT, differences, overrides
+from adapters.verl.phases import PHASES
+from harness.protocol.phases import Phase
+from harness.protocol.spec import Device, Load, Placement, RunSpec
+
+NEVER_ON_GPU = "never on GPU"
+ENV = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_DEDUP_LOGS": "0",
+    # 0.9.1's separate_async logs with an argument that logging refuses, and dies of it unless INFO is off.
+    "VERL_LOGGING_LEVEL": "WARN",
+    "VERL_USE_EXTERNAL_PLUGINS": "none",
+    "TRANSFER_QUEUE_ENABLE": "1",
+}
+CPU_ENV = {
+    "OMP_NUM_THREADS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for cuda and npu only; its code runs anywhere
+    "VERL_USE_EXTERNAL_MODULES": "adapters.verl.cpu.plugin",
+    # Ray runs its workers at nice 15 and starts one per logical CPU beforehand: on a small machine they starve.
+    "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+}
+
+
+class Verl:
+    """The adapter of verl 0.9.1."""
+
+    name = "verl"
+    framework_version = "0.9.1"
+    phases: Mapping[str, Phase | None] = PHASES
+    verified_on: Mapping[tuple[str, str], str] = {
+        (placement.value, device.value): (
+            "2026-11-29, 2-core CPU" if device is Device.CPU else f"{NEVER_ON_GPU} (configuration validated)"
+        )
+        for placement in Placement
+        for device in Device
+    }
+
+    def environment(self, device: Device, engine: str) -> Environment | None:
+        """The virtual environment with verl's pins for that device."""
+        return environment(device, engine)
+
+    def supports(self, spec: RunSpec) -> str | None:
+        """None when verl can do what is asked, else the reason it can't."""
+        on_cpu = spec.device is Device.CPU
+        if spec.engine != GPU_ENGINE and not (on_cpu and spec.engine == CPU_ENGINE):
+            return f"engine = {spec.engine}: verl 0.9.1 is built here with vllm (on cpu transformers stands in for it)"
+        if spec.load is not Load.FIXED:
+            return f"load = {spec.load.value}: only fixed is built for verl yet"
+        if spec.gpus.train % spec.nodes:
+            return f"gpus.train = {spec.gpus.train}: must divide evenly over nodes = {spec.nodes}"
+        if spec.gpus.rollout % spec.nodes:
+            return f"gpus.rollout = {spec.gpus.rollout}: must divide evenly over nodes = {spec.nodes}"
+        if on_cpu and (spec.gpus.train, spec.gpus.rollout) != (1, 1):
+            return f"gpus = {spec.gpus}: on cpu one training process and one engine are run, so --gpus 1 or 1+1"
+        if spec.trajectories_per_step % spec.gpus.train:
+            return (
+                f"batch_size x group_size = {spec.trajectories_per_step}: verl fills up to a multiple of the "
+                f"{spec.gpus.train} training GPUs with padding rows"
+            )
+        if not on_cpu and spec.fault("no-sync") is not None:
+            return "faults = no-sync: planted in the CPU engine only"
+        return None
+
+    def launch(self, spec: RunSpec, run_dir: Path) -> Launch:
+        """How to start verl's process for a run."""
+        env = {**ENV, **(CPU_ENV if spec.device is Device.CPU else {})}
+        return Launch(
+            arguments=("-m", "adapters.verl.worker", str(run_dir / "spec.json")),
+            env=env,
+            files={AGENT_LOOPS: AGENT_LOOPS_TEXT},
+            notes=(
+                *overrides(spec, run_dir),
+                f"actor_rollout_ref.model.path=<{spec.model}, resolved at start>",
+                *(f"differs: {text}" for text in differences(spec)),
+            ),
+        )
+
+
+ADAPTER = Verl()

@@ -1,0 +1,1 @@
+"""verl's child half: runs inside verl's own environment."""

@@ -1,0 +1,135 @@
+"""The shared episode behind verl's AgentLoopBase; runs in verl's agent-loop actors."""
+
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.workers.rollout.llm_server import LLMServerClient
+
+from adapters.child.codec import ChatCodec
+from adapters.child.track import require
+from adapters.verl.worker.process import rollout_recorder, run_spec
+from harness.protocol.phases import Pool
+from harness.protocol.spec import Placement
+from workloads.deep_research.episode import EpisodeResult, Generated, Sampling, run_episode
+from workloads.deep_research.plan import draw_plan, limits
+from workloads.deep_research.presets import PRESETS
+from workloads.deep_research.tools import MockTools
+
+_SERVER: ContextVar[str | None] = ContextVar("server", default=None)  # that answered this task's last request
+_CODECS: dict[int, ChatCodec] = {}
+
+
+@cache
+def tap_client() -> None:
+    """Notes which server each request went to: the client hides it.
+
+    Raises:
+        TapError: the client lost the method that picks a server.
+    """
+    client: Any = LLMServerClient
+    real: Any = require(client, "_acquire_server")
+
+    async def _acquire_server(self: Any, *args: Any, **kwargs: Any) -> Any:
+        server, handle = await real(self, *args, **kwargs)
+        _SERVER.set(str(server))
+        return server, handle
+
+    client._acquire_server = _acquire_server
+
+
+class BenchAgentLoop(AgentLoopBase):
+    """Runs the plan of one (prompt, sample); verl decides when, on which engine, at what load."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        tap_client()
+        self.spec = run_spec()
+        self.recorder = rollout_recorder()
+        tokenizer = self.tokenizer
+        if id(tokenizer) not in _CODECS:
+            _CODECS[id(tokenizer)] = ChatCodec(tokenizer)
+        self.codec = _CODECS[id(tokenizer)]
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        """One AgentLoopOutput. `kwargs` holds the row's columns, `session_id` and `global_steps`."""
+        prompt, sample, attempt = int(kwargs["index"]), int(kwargs["session_id"]), int(kwargs["attempt"])
+        spec = self.spec
+        preset = PRESETS[spec.preset]
+        # Hard limits: verl waits for ever for a trajectory that does not come back.
+        hard = limits(preset, spec.latency_scale)
+        # Dispatched for step s, when the weights are those of version s - 1.
+        scheduled = int(kwargs["global_steps"]) - 1
+
+        async def generate(trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
+            return await self._turn(trajectory_id, ids, sampling, sampling_params)
+
+        result = await run_episode(
+            plan=draw_plan(preset, spec.seed, prompt, sample, spec.latency_scale),
+            trajectory_id=f"p{prompt}-s{sample}-a{attempt}",
+            group_id=f"p{prompt}",
+            attempt=attempt,
+            generate=generate,
+            tools=MockTools(),
+            codec=self.codec,
+            recorder=self.recorder,
+            pool=(Pool.BOTH if spec.placement is Placement.COLOCATED else Pool.ROLLOUT).value,
+            version_scheduled=scheduled,
+            tool_timeout_s=hard.tool_timeout_s,
+            trajectory_timeout_s=hard.trajectory_timeout_s,
+        )
+        return _output(result, self.codec.pad_id, scheduled)
+
+    async def _turn(
+        self, trajectory_id: str, ids: list[int], sampling: Sampling, sampling_params: dict[str, Any]
+    ) -> Generated:
+        output = await self.server_manager.generate(
+            request_id=trajectory_id,
+            prompt_ids=ids,
+            sampling_params={
+                **sampling_params,
+                # No min_tokens: after an abort the client asks for the rest by lowering max_tokens alone.
+                "max_tokens": sampling.max_tokens,
+                "ignore_eos": sampling.ignore_eos,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": sampling.top_k,
+            },
+        )
+        versions = output.extra_fields
+        return Generated(
+            ids=list(output.token_ids),
+            logprobs=[float(value) for value in output.log_probs or []],
+            version_start=versions.get("min_global_steps"),
+            version_end=versions.get("max_global_steps"),
+            engine=_SERVER.get(),
+            stop_reason=output.stop_reason,
+        )
+
+
+def _output(result: EpisodeResult, pad_id: int, scheduled: int) -> Any:
+    """As verl wants it; a trajectory that failed trains on nothing but keeps its place."""
+    ids, mask, logprobs = result.response_ids, result.loss_mask, result.logprobs
+    if not ids:
+        ids, mask, logprobs = [pad_id], [0], [0.0]
+    elif result.status != "ok":
+        mask = [0] * len(ids)
+    first, last = result.version_first, result.version_last
+    return AgentLoopOutput(
+        prompt_ids=result.prompt_ids or [pad_id],
+        response_ids=ids,
+        response_mask=mask,
+        response_logprobs=logprobs,
+        reward_score=result.reward if result.reward is not None else 0.0,
+        num_turns=result.turns,
+        metrics=AgentLoopMetrics(),
+        extra_fields={
+            # verl computes with them, so they must be whole numbers even where nothing was generated.
+            "min_global_steps": scheduled if first is None else first,
+            "max_global_steps": scheduled if last is None else last,
+            "reward_extra_info": {},
+            "turn_scores": [],
+            "tool_rewards": [],
+        },
+    )
