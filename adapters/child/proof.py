@@ -34,16 +34,22 @@ class SyncProof:
         """Whether that version belongs to the proof phase."""
         return 0 <= version <= self.last_version
 
-    def record(self, source: str, version: int, values: Sequence[float], begin_ns: int) -> None:
+    def record(
+        self, source: str, version: int, values: Sequence[float], begin_ns: int, *, engine: str | None = None
+    ) -> None:
         """Records the probe's logprobs (natural, of tokens PROMPT_TOKENS.. of each row, rows in order).
 
         Args:
             source: `trainer` or `engine`.
+            engine: address of the engine that answered; each engine is asked for itself.
             begin_ns: when the asking began, monotonic; what it cost is recorded beside.
         """
         labels: dict[str, Scalar] = {
             "source": source,
             "version": version,
+            "row_tokens": SCORED_TOKENS,
             "cost_s": (time.monotonic_ns() - begin_ns) / 1e9,
         }
+        if engine is not None:
+            labels["engine"] = engine
         self.recorder.metric("probe_logprobs", values=tuple(values), unit="nat", labels=labels)

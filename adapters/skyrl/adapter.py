@@ -21,6 +21,7 @@ ENV = {
     # Ray starts its workers lazily; importing torch and vLLM can take a minute each on a busy machine.
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_DEDUP_LOGS": "0",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # Ray's GPU ids then are the driver's, which name UUIDs
 }
 CPU_ENV = {
     "OMP_NUM_THREADS": "1",
@@ -52,6 +53,9 @@ class SkyRL:
         """None when SkyRL can do what is asked, else the reason it can't."""
         if spec.engine != "vllm":
             return f"engine = {spec.engine}: skyrl 0.4.0 generates with vllm only"
+        speculative = [key for key in spec.overrides if "speculative" in key or key.startswith("trainer.mtp")]
+        if speculative:
+            return f"override {speculative[0]}: load = fixed imposes lengths, so speculative decoding is refused"
         if spec.load is not Load.FIXED:
             return f"load = {spec.load.value}: only fixed is built for skyrl yet"
         if spec.gpus.train % spec.nodes:

@@ -92,6 +92,7 @@ class Experiment(BasePPOExp):
         proof = SyncProof(self.recorder, self.spec, len(self.tokenizer))
         trainer.attach(self.spec, self.recorder, self.track, self.log, proof)
         trainer.bench_generator = kwargs["generator"]
+        trainer.server_groups = self._server_groups or ()
         if isinstance(trainer, AsyncTrainer):
             trainer.watch_admission()
         self.trainer = trainer

@@ -1,50 +1,84 @@
-"""Which GPU belongs to which pool, asked of Ray once the models are built."""
+"""Which GPU belongs to which pool and engine, asked of SkyRL's own actors once the models are built."""
 
 import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import ray
 
 from adapters.child.track import require
 from harness.protocol.phases import Pool
 
 
-def gpu_uuids() -> list[str]:
-    """UUIDs of the GPUs this process may see, in CUDA's order of device ids; empty without a GPU."""
-    import torch
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOf:
+    """One GPU of the run."""
 
-    if not torch.cuda.is_available():
+    uuid: str
+    pool: str
+    engine: str | None  # the server that generates on it
+
+
+class UnknownGpuError(RuntimeError):
+    """Ray named a GPU that the driver does not list: no pool is claimed for any."""
+
+
+def gpus_of_run(trainer: Any, server_groups: Iterable[Any]) -> list[GpuOf]:
+    """The GPUs that train and those that generate; empty on a machine without a driver.
+
+    Raises:
+        TapError: SkyRL's actor group or server group lost what is asked.
+        UnknownGpuError: an id that no GPU of this machine has.
+    """
+    physical = physical_uuids()
+    if not physical:
         return []
-    return [f"GPU-{torch.cuda.get_device_properties(i).uuid}" for i in range(torch.cuda.device_count())]
+    import ray
+
+    handlers: Any = require(require(trainer, "policy_model"), "_actor_handlers")
+    training = [_uuid(each, physical) for each in ray.get([actor.get_gpu_id.remote() for actor in handlers])]
+    engines: dict[str, str] = {}
+    for group in server_groups:
+        ids: Any = require(group, "_get_gpu_ids_for_server")
+        infos: Any = require(group, "server_infos")
+        for index, info in enumerate(infos):
+            engines |= {_uuid(each, physical): info.url for each in ids(index) or ()}
+    return assign(training, engines, colocated=bool(trainer.colocate_all))
 
 
-def gpu_pools(trainer: Any) -> dict[str, str]:
-    """UUID -> pool. The training actors are asked which GPU they hold; with separate pools the rest generate."""
-    uuids = _physical_uuids()
-    if not uuids:
-        return {}
-    require(trainer.policy_model, "_actor_handlers")
-    held = ray.get([actor.get_gpu_id.remote() for actor in trainer.policy_model._actor_handlers])
-    training = {int(index) for index in held}
-    if trainer.colocate_all:
-        return {uuids[index]: Pool.BOTH.value for index in training if index < len(uuids)}
-    used = len(training) + trainer.spec.gpus.rollout
-    return {
-        uuid: (Pool.TRAIN if index in training else Pool.ROLLOUT).value
-        for index, uuid in enumerate(uuids[: max(used, len(training))])
-    }
+def assign(training: Sequence[str], engines: dict[str, str], *, colocated: bool) -> list[GpuOf]:
+    """Pools of UUIDs: `engines` maps those that generate to their server.
+
+    Raises:
+        UnknownGpuError: separate pools that share a GPU, or a colocated run whose two sides do not.
+    """
+    if colocated and set(training) != set(engines):
+        raise UnknownGpuError("colocated, but training and engines hold different GPUs")
+    if not colocated and set(training) & set(engines):
+        raise UnknownGpuError("separate pools, but a GPU both trains and generates")
+    train_pool = Pool.BOTH if colocated else Pool.TRAIN
+    found = [GpuOf(uuid=uuid, pool=train_pool.value, engine=engines.get(uuid)) for uuid in training]
+    if not colocated:
+        found += [GpuOf(uuid=uuid, pool=Pool.ROLLOUT.value, engine=engine) for uuid, engine in engines.items()]
+    return found
 
 
-def _physical_uuids() -> list[str]:
-    """UUIDs by the driver's index, which is what Ray's GPU ids count when no device is hidden."""
+def _uuid(gpu_id: Any, physical: Sequence[str]) -> str:
+    """Ray's id of a GPU is its entry of CUDA_VISIBLE_DEVICES: the driver's index, or the UUID itself."""
+    text = str(gpu_id)
+    if text.startswith(("GPU-", "MIG-")):
+        matches = [uuid for uuid in physical if uuid.startswith(text)]
+        if len(matches) == 1:
+            return matches[0]
+    elif text.isdigit() and int(text) < len(physical):
+        return physical[int(text)]
+    raise UnknownGpuError(f"Ray names GPU {text!r}, the driver lists {len(physical)}")
+
+
+def physical_uuids() -> list[str]:
+    """UUIDs in the driver's order (PCI bus), in which CUDA counts too: the launch sets CUDA_DEVICE_ORDER."""
+    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
     try:
-        output = subprocess.run(
-            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        ).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in output.splitlines() if line.strip()]

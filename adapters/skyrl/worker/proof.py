@@ -27,20 +27,37 @@ def ask_trainer(proof: SyncProof, dispatch: Any, version: int, rows_multiple: in
     proof.record("trainer", version, logprobs[: len(proof.rows)].flatten().tolist(), begin)
 
 
-async def ask_engine(proof: SyncProof, client: Any, version: int) -> None:
-    """Records the engine's logprobs of the same tokens, as prompt logprobs of one-token requests."""
-    begin = time.monotonic_ns()
-    values: list[float] = []
-    for row in proof.rows:
-        answer = await client.sample(
-            {
-                "json": {
-                    "prompt": {"chunks": [{"type": "encoded_text", "tokens": row}]},
-                    "num_samples": 1,
-                    "sampling_params": {"max_tokens": 1, "temperature": 1.0},
-                    "include_prompt_logprobs": True,
-                }
-            }
+async def ask_engines(proof: SyncProof, client: Any, version: int) -> None:
+    """Records each engine's logprobs of the same tokens, as prompt logprobs of one-token requests.
+
+    The router would spread the rows over the engines, and one that missed its sync could hide among the others: so
+    every engine is asked for itself, by SkyRL's own client pointed at it.
+    """
+    for url in client.server_urls:
+        begin = time.monotonic_ns()
+        direct = type(client)(
+            proxy_url=url,
+            server_urls=[url],
+            data_parallel_size=1,
+            model_name=client.model_name,
+            tokenizer=client.tokenizer,
         )
-        values.extend(float(value) for value in answer["prompt_logprobs"][PROMPT_TOKENS:])
-    proof.record("engine", version, values, begin)
+        try:
+            values = [value for row in proof.rows for value in await _prompt_logprobs(direct, row)]
+        finally:
+            await direct._get_generate_client().aclose()
+        proof.record("engine", version, values, begin, engine=url)
+
+
+async def _prompt_logprobs(client: Any, row: list[int]) -> list[float]:
+    answer = await client.sample(
+        {
+            "json": {
+                "prompt": {"chunks": [{"type": "encoded_text", "tokens": row}]},
+                "num_samples": 1,
+                "sampling_params": {"max_tokens": 1, "temperature": 1.0},
+                "include_prompt_logprobs": True,
+            }
+        }
+    )
+    return [float(value) for value in answer["prompt_logprobs"][PROMPT_TOKENS:]]

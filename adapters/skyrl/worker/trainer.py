@@ -1,5 +1,6 @@
 """SkyRL's two trainers, recording what they consume; their loops are SkyRL's own."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
@@ -9,8 +10,10 @@ from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog, record_logprob_difference
 from adapters.child.track import Track, require
 from adapters.skyrl.worker.generator import BenchGenerator
-from adapters.skyrl.worker.proof import ask_engine, ask_trainer
+from adapters.skyrl.worker.pools import UnknownGpuError, gpus_of_run
+from adapters.skyrl.worker.proof import ask_engines, ask_trainer
 from adapters.skyrl.worker.taps import tap_function
+from harness.protocol.events import Scalar
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Placement, RunSpec
 
@@ -24,6 +27,7 @@ class RecordingTrainer:
     log: StepLog
     proof: SyncProof
     bench_generator: BenchGenerator
+    server_groups: Sequence[Any] = ()
     global_step: int
     dispatch: Any
     inference_engine_client: Any
@@ -80,7 +84,7 @@ class RecordingTrainer:
             result = await real(*args, **kwargs)
             synced += 1
             if self.proof.wants(version):
-                await ask_engine(self.proof, self.inference_engine_client, version)
+                await ask_engines(self.proof, self.inference_engine_client, version)
             seconds = dispatch.last_weight_sync_seconds
             transfer = None if seconds is None else round(seconds * 1e9)
             for native in ("sync_weights", "sync_weights_to_inference_engines"):
@@ -96,11 +100,17 @@ class RecordingTrainer:
             dispatch._broadcast_to_inference_engines = broadcast_once
 
     def _report_pools(self) -> None:
-        """Says which GPUs train, and so which generate; without GPUs there is nothing to say."""
-        from adapters.skyrl.worker.pools import gpu_pools
-
-        for uuid, pool in gpu_pools(self).items():
-            self.recorder.metric("gpu.pool", 1.0, labels={"uuid": uuid, "pool": pool})
+        """Says which GPUs train and which engine generates on which; without GPUs there is nothing to say."""
+        try:
+            gpus = gpus_of_run(self, self.server_groups)
+        except UnknownGpuError as error:
+            self.recorder.failure("telemetry", error)  # figures per pool are missing then, not wrong
+            return
+        for gpu in gpus:
+            labels: dict[str, Scalar] = {"uuid": gpu.uuid, "pool": gpu.pool}
+            if gpu.engine is not None:
+                labels["engine"] = gpu.engine
+            self.recorder.metric("gpu.pool", 1.0, labels=labels)
 
 
 class SyncTrainer(RecordingTrainer, RayPPOTrainer):
