@@ -11,6 +11,8 @@ from reports import style
 
 _MOST_ROWS = 64  # more units than this are not drawn: their table carries them
 _NAME = 152.0  # points of a row's name
+_BEYOND = 1.17  # the step axis, in lengths of the longest bar: room for its total
+_INSIDE = 9.5  # font size of a part's own number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ def draw_account(rows: Sequence[Row], *, granularity: str, window_s: float, foot
         f"pool that works as one (granularity: {granularity}). Patterned: idle, or nothing recorded."
     )
     made, axes = _frame(len(shares), title, how, foot, _parts(shares))
-    _stack(axes, shares, whole=100.0, form="{:.0f}%".format)
+    _stack(axes, shares, span=100.0, form="{:.0f}%".format)
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of the steady window")
     return made
@@ -54,7 +56,7 @@ def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> Figur
         return None
     longest = max(row.total_s for row in drawn)
     made, axes = _frame(len(drawn), title, how, foot, _parts(drawn))
-    _stack(axes, drawn, whole=longest, form=style.duration)
+    _stack(axes, drawn, span=longest * _BEYOND, form=style.duration)
     for place, row in enumerate(drawn):
         text = style.duration(row.total_s)
         note = style.fit(row.note, 9, 74)
@@ -76,7 +78,7 @@ def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> Figur
             fontsize=9,
             color=style.SOFT,
         )
-    axes.set_xlim(0, longest * 1.17)
+    axes.set_xlim(0, longest * _BEYOND)
     axes.set_xlabel("seconds per step, on the track of the pool that trains")
     return made
 
@@ -119,8 +121,11 @@ def _frame(count: int, title: str, how: str, foot: str, parts: Sequence[str]) ->
     return made, axes
 
 
-def _stack(axes: Axes, rows: Sequence[Row], *, whole: float, form: Callable[[float], str]) -> None:
+def _stack(axes: Axes, rows: Sequence[Row], *, span: float, form: Callable[[float], str]) -> None:
+    """Draws the bars on an axis of that length; a part's number is left out where it would not fit into the part."""
     thin = len(rows) > 16
+    inches = axes.get_position().width * axes.figure.bbox.width / axes.figure.dpi
+    points = 72 * inches / span  # of one unit of the axis
     for place, row in enumerate(rows):
         left = 0.0
         for name, part in row.parts.items():
@@ -129,9 +134,9 @@ def _stack(axes: Axes, rows: Sequence[Row], *, whole: float, form: Callable[[flo
             fill, hatch = style.colour(name), style.hatch(name)
             edge = "#9A9A9A" if hatch else fill
             axes.barh(place, part, left=left, height=0.74, color=fill, hatch=hatch, edgecolor=edge, linewidth=0)
-            if part >= 0.055 * whole and not thin:
+            if not thin and style.breadth(form(part), _INSIDE) + 6 <= part * points:
                 ink = "white" if style.light_on(fill) else style.INK
-                text = axes.text(left + part / 2, place, form(part), color=ink, fontsize=9.5, ha="center")
+                text = axes.text(left + part / 2, place, form(part), color=ink, fontsize=_INSIDE, ha="center")
                 text.set(va="center")
                 if hatch:
                     text.set_bbox({"facecolor": fill, "edgecolor": "none", "pad": 1.5})

@@ -45,3 +45,21 @@ def test_long_names_stay_inside_the_picture(count: int) -> None:
             seen = text.get_window_extent(renderer)
             assert seen.x0 >= -1, text.get_text()
             assert seen.x1 <= made.bbox.x1 + 1, text.get_text()
+
+
+def test_a_number_that_is_wider_than_its_part_is_left_out() -> None:
+    parts = {"wait_rollout": 0.78, "logprob": 0.144, "train": 0.49, "weight_sync": 0.2}  # a real run's, beside a longer
+    rows = [bars.Row(name="async", parts=parts), bars.Row(name="colocated", parts={"generation": 2.6})]
+    with style.styled():
+        made = bars.draw_steps(rows, title="t", how="h", foot="f")
+        assert made is not None
+        renderer = made.canvas.get_renderer()  # type: ignore[attr-defined]
+        axes = made.axes[0]
+        boxes = [patch.get_window_extent(renderer) for patch in axes.patches]
+        inside = [text for text in axes.texts if text.get_ha() == "center"]
+        seen = [text.get_text() for text in inside]
+        for text in inside:
+            one = text.get_window_extent(renderer)
+            assert any(box.x0 <= one.x0 and one.x1 <= box.x1 for box in boxes), text.get_text()
+    assert "0.14 s" not in seen
+    assert {"0.78 s", "0.49 s", "2.6 s"} <= set(seen)
