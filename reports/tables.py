@@ -156,6 +156,8 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
     if found.loss_tokens_match is not None:
         loss = f"{found.consumed_generated_tokens:,} and {found.loss_tokens:,}"
         loss += ": equal" if found.loss_tokens_match else ": **they differ**"
+    elif found.loss_tokens is not None and found.loss_steps_unknown:
+        loss = notes.unknown(f"{found.loss_steps_unknown:,} steps did not record the sum of their loss mask")
     elif found.loss_tokens is not None:
         loss = notes.unknown("a consumed trajectory has no token count on record")
     else:
@@ -170,9 +172,11 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
         ],
         ["deviations", f"{found.deviation_count:,}"],
         ["tokens returned by the engine and in the loss mask", loss],
+        ["tokens by the engines' own counters and in the replies", _counters(found, notes)],
         ["tool time beyond the plan, p50", _ns(found.overshoot_p50_ns, notes)],
         ["tool time beyond the plan, p99", _ns(found.overshoot_p99_ns, notes)],
-        ["calls shorter than planned", f"{found.undercut:,} of {found.calls_timed:,}"],
+        ["calls that did not end as ok", f"{found.failed_calls:,} of {found.finished_calls:,}"],
+        ["calls shorter than planned", f"{found.undercut:,} of {found.finished_calls:,}"],
         ["timing distorted", _yes(found.timing_distorted, notes, "no tool call was timed")],
         ["digest of the plans consumed", _digest(found, notes)],
     ]
@@ -207,6 +211,13 @@ def staleness_table(found: Staleness, notes: Footnotes) -> list[str]:
     if found.negative:
         lines[-1] += f" **{found.negative:,} were trained on before their version existed: the record is wrong.**"
     return lines
+
+
+def _counters(found: Adherence, notes: Footnotes) -> str:
+    check = found.engine_tokens
+    if check.match is None:
+        return notes.unknown(check.why)
+    return f"{check.counted:,} and {check.replied:,}: " + ("equal" if check.match else "**they differ**")
 
 
 def sync_table(proof: SyncProof) -> list[str]:

@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from results.counters import CounterCheck, check_counters
 from results.joins import OPEN
 from results.plans import Plans, planned_ns
 from results.stats import quantile
 from results.store import RunTables
 from workloads.deep_research.plan import TrajectoryPlan
 
+OK = "ok"  # the status of a call that answered
 SHOWN = 20  # deviations told in words
 DISTORTED_NS = 50_000_000  # an overshoot that never distorts
 DISTORTED_SHARE = 0.05  # of the planned latency: nor does this
@@ -41,6 +43,8 @@ class Adherence:
     """Replies compared."""
     tool_calls: int
     """Tool calls compared."""
+    failed_calls: int
+    """Of those, finished calls that did not end as `ok`: each is a deviation, whatever stood in for its answer."""
     generated_tokens: int
     """Ids the engine returned in them."""
     deviation_count: int
@@ -55,14 +59,20 @@ class Adherence:
     """Ids the engine returned for the consumed trajectories of the steps whose loss mask is known."""
     loss_tokens: int | None
     """Sum of the trainer's loss mask over the same steps."""
+    loss_steps_unknown: int
+    """Steps that trained and did not record the sum of their loss mask."""
+    engine_tokens: CounterCheck
+    """The engines' own token counters against the replies recorded here."""
     calls_timed: int
     """Tool calls with status ok, whose latency was compared."""
     overshoot_p50_ns: int | None
     """Median of recorded - planned latency."""
     overshoot_p99_ns: int | None
     """99th percentile of recorded - planned latency (order statistic)."""
+    finished_calls: int
+    """Tool calls that were not cut from outside, whatever their status."""
     undercut: int
-    """Calls that took less than planned: must be 0."""
+    """Of the finished calls, those that took less than planned: must be 0."""
     timing_distorted: bool | None
     """More than 1 % of the calls passed their plan by more than max(50 ms, 5 % of the planned latency)."""
 
@@ -73,10 +83,15 @@ class Adherence:
 
     @property
     def loss_tokens_match(self) -> bool | None:
-        """Whether the trainer's loss mask counts the tokens that the engine returned; None: not recorded."""
+        """Whether the trainer's loss mask counts the tokens that the engine returned.
+
+        False as soon as the recorded steps differ; True only when every step that trained was recorded; else None.
+        """
         if self.loss_tokens is None or self.consumed_generated_tokens is None:
             return None
-        return self.loss_tokens == self.consumed_generated_tokens
+        if self.loss_tokens != self.consumed_generated_tokens:
+            return False
+        return True if self.loss_steps_unknown == 0 else None
 
 
 class _Groups:
@@ -114,7 +129,7 @@ def check_adherence(run: RunTables) -> Adherence:
     for batch in rows:
         for row in batch.to_pylist():
             tally.compare(row, plans, turns.of(row["trajectory_id"]), calls.of(row["trajectory_id"]), last_end_ns)
-    consumed_tokens, loss_tokens = _loss_tokens(run)
+    consumed_tokens, loss_tokens, loss_unknown = _loss_tokens(run)
     over = tally.overshoots_ns
     p50, p99 = quantile(over, 0.5), quantile(over, 0.99)
     beyond = quantile(tally.excesses_ns, 0.99)
@@ -125,6 +140,7 @@ def check_adherence(run: RunTables) -> Adherence:
         adhering=tally.adhering,
         turns=tally.turns,
         tool_calls=tally.tool_calls,
+        failed_calls=tally.failed_calls,
         generated_tokens=tally.generated_tokens,
         deviation_count=tally.deviation_count,
         deviations=tuple(tally.deviations),
@@ -132,10 +148,13 @@ def check_adherence(run: RunTables) -> Adherence:
         consumed_digest=consumed_digest(run),
         consumed_generated_tokens=consumed_tokens,
         loss_tokens=loss_tokens,
+        loss_steps_unknown=loss_unknown,
+        engine_tokens=check_counters(run),
         calls_timed=len(over),
         overshoot_p50_ns=None if p50 is None else int(p50),
         overshoot_p99_ns=None if p99 is None else int(p99),
-        undercut=sum(one < 0 for one in over),
+        finished_calls=tally.finished_calls,
+        undercut=tally.undercut,
         timing_distorted=None if beyond is None else beyond > 0,
     )
 
@@ -158,8 +177,8 @@ def consumed_digest(run: RunTables, steps: Collection[int] | None = None) -> str
     return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:12] if digests else None
 
 
-def _loss_tokens(run: RunTables) -> tuple[int | None, int | None]:
-    """(tokens the engine returned, loss-mask sum) over the steps with a known loss mask."""
+def _loss_tokens(run: RunTables) -> tuple[int | None, int | None, int]:
+    """(tokens the engine returned, loss-mask sum) over the steps with a known loss mask, and the number of others."""
     columns = run.tables["trajectories"].select(["step_consumed", "generated_tokens"]).to_pydict()
     by_step: dict[int, list[int | None]] = {}
     for step, tokens in zip(columns["step_consumed"], columns["generated_tokens"], strict=True):
@@ -176,7 +195,8 @@ def _loss_tokens(run: RunTables) -> tuple[int | None, int | None]:
             engine = None  # a trajectory of the step is not on record: its tokens are not known
         else:
             engine += sum(tokens for tokens in tokens_of_step if tokens is not None)
-    return (engine, loss) if known else (None, None)
+    unknown = sum(row["trajectories"] > 0 for row in steps) - sum(row["trajectories"] > 0 for row in known)
+    return (engine, loss, unknown) if known else (None, None, unknown)
 
 
 class _Tally:
@@ -184,6 +204,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.unfinished = self.adhering = self.turns = self.tool_calls = self.generated_tokens = 0
+        self.failed_calls = self.finished_calls = self.undercut = 0
         self.deviation_count = 0
         self.deviations: list[str] = []
         self.overshoots_ns: list[int] = []
@@ -209,19 +230,27 @@ class _Tally:
             found = ["it is not known which plan it follows"]
         else:
             found = list(_content(row, plan, replies, calls, whole=whole))
-            self._time(plan, calls)
+            self._time(plan, calls, whole=whole)
         self.adhering += not found
         self.deviation_count += len(found)
         for what in found[: SHOWN - len(self.deviations)]:
             self.deviations.append(f"{row['trajectory_id']}: {what}")
 
-    def _time(self, plan: TrajectoryPlan, calls: list[dict[str, Any]]) -> None:
-        for call in calls:
-            turn = call["turn"]
-            if call["status"] != "ok" or turn is None or not 0 <= turn < plan.tool_calls:
+    def _time(self, plan: TrajectoryPlan, calls: list[dict[str, Any]], *, whole: bool) -> None:
+        for number, call in enumerate(calls):
+            if _cut(calls, number, whole=whole):
+                continue
+            turn, fine = call["turn"], call["status"] == OK
+            self.finished_calls += 1
+            self.failed_calls += not fine
+            if turn is None or not 0 <= turn < plan.tool_calls:
                 continue
             planned = planned_ns(plan.turns[turn].latency_s)
             over = call["end_ns"] - call["start_ns"] - planned
+            # A call that failed at once took less than planned too, but says nothing of the tools' own latency.
+            self.undercut += over < 0
+            if not fine:
+                continue
             self.overshoots_ns.append(over)
             self.excesses_ns.append(over - max(DISTORTED_NS, DISTORTED_SHARE * planned))
 
@@ -231,6 +260,12 @@ def _unfinished(row: dict[str, Any], last_end_ns: int | None) -> bool:
     if row["status"] in (OPEN, "cancelled"):
         return True
     return row["status"] != "ok" and last_end_ns is not None and row["end_ns"] > last_end_ns
+
+
+def _cut(calls: list[dict[str, Any]], number: int, *, whole: bool) -> bool:
+    """Whether this call was ended from outside: the last one of a trajectory that was, and no answer came."""
+    last = calls[number]
+    return not whole and number == len(calls) - 1 and last["observation_tokens"] is None and last["status"] != OK
 
 
 def _content(
@@ -263,7 +298,7 @@ def _content(
             yield f"turn {number}: {reply['prompt_tokens']} tokens were sent, planned {context}"
         context += turn.generated_tokens + turn.observation_tokens
     for number, (call, turn) in enumerate(zip(calls, plan.turns, strict=False)):
-        cut = not whole and number == len(calls) - 1 and call["observation_tokens"] is None
+        cut = _cut(calls, number, whole=whole)
         if call["turn"] != number:
             yield f"a tool call of turn {call['turn']} was recorded where that of turn {number} was due"
             break
@@ -271,6 +306,8 @@ def _content(
             yield f"turn {number}: called {call['tool']}, planned {turn.tool}"
         if call["planned_ns"] != planned_ns(turn.latency_s):
             yield f"turn {number}: offered {call['planned_ns']} ns of tool time, planned {planned_ns(turn.latency_s)}"
+        if call["status"] != OK and not cut:
+            yield f"turn {number}: {call['tool']} ended as {call['status'] or 'unknown'}, planned {OK}"
         if call["observation_tokens"] != turn.observation_tokens and not cut:
             yield (f"turn {number}: {call['observation_tokens']} observation tokens, planned {turn.observation_tokens}")
     yield from _totals(row, replies, calls)
