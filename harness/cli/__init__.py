@@ -11,6 +11,7 @@ from harness.protocol.errors import BenchError
 
 _VERBS = {
     "run": "run",
+    "sweep": "sweep",
     "collect": "collect",
     "report": "report",
     "list": "listing",
