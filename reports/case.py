@@ -5,9 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports import bars
+from reports.contaminated import Contamination, contamination, contamination_line
 from reports.markdown import Footnotes, code, escape, percent, plural, seconds
 from reports.power import energy_verdict, has_gpu
-from reports.provenance import NOT_SAID, commit_of, device_of, framework_of, known_or, verified_on
+from reports.provenance import (
+    NON_STANDARD,
+    NOT_SAID,
+    STEPS_ONLY,
+    commit_of,
+    device_of,
+    framework_of,
+    kind_of,
+    known_or,
+    non_standard,
+    steps_only,
+    verified_on,
+)
 from reports.tables import classes, in_order, verdict
 from results.collect import collect
 from results.metrics import RunFigures, compute
@@ -51,8 +64,32 @@ class Case:
         """Why there is no steady window."""
         return f"no steady window: {self.figures.no_window or 'not known why'}"
 
-    def caption(self, n: str) -> str:
-        """The line under a table: machine, device, commit, versions, n, window, share of `other`, overrides."""
+    @property
+    def contamination(self) -> Contamination:
+        """What beside the run was busy, or was set, on its machine."""
+        return contamination(self.run, self.figures.window)
+
+    @property
+    def spoiled(self) -> str | None:
+        """Why no verdict follows from a run on GPUs: it was contaminated. None on CPU, where none follows anyway."""
+        found = self.contamination
+        return f"contaminated: {'; '.join(found.seen)}" if self.gpu and found.spoiled else None
+
+    def caption(self, n: str, notes: Footnotes) -> str:
+        """The line under a table: n and window, and a note with all that `source` says."""
+        return f"<sub>{self.extent(n, notes)}</sub>"
+
+    def extent(self, n: str, notes: Footnotes) -> str:
+        """What a caption says, for a line that names several runs."""
+        window = self.figures.window
+        span = "no steady window"
+        if window is not None:
+            span = f"steps {window.after_step + 1} to {window.last_step}, {seconds(window.seconds)}"
+        return f"{n} · {span}{notes.mark(self.source)}"
+
+    @property
+    def source(self) -> str:
+        """What a table's numbers are of: run, machine, device, commit, versions, window, `other`, overrides."""
         run, window = self.run, self.figures.window
         machine = run.meta.get("machine")
         host = machine.get("host") if isinstance(machine, dict) else None
@@ -60,18 +97,19 @@ class Case:
         span = "no steady window"
         if window is not None:
             span = f"steady window steps {window.after_step + 1} to {window.last_step}, {seconds(window.seconds)}"
-        asked = [f"{key}={value}" for key, value in sorted(run.spec.overrides.items())]
         parts = [
-            f"host {escape(host or 'unknown')}",
-            escape(device_of(run)),
-            f"bench {escape(commit_of(run) or 'of unknown commit')}",
-            escape(_versions(run)),
-            n,
+            run.run_id,
+            kind_of(run.spec),
+            f"host {host or 'unknown'}",
+            device_of(run),
+            f"bench {commit_of(run) or 'of unknown commit'}",
+            _versions(run),
             span,
-            "`other` not known" if account is None else f"`other` {percent(1 - account.coverage)} in the worst unit",
-            f"overrides: {', '.join(code(text) for text in asked)}" if asked else "no overrides",
+            "other not known" if account is None else f"other {percent(1 - account.coverage)} in the worst unit",
+            f"{NON_STANDARD}: {ways}" if (ways := non_standard(run.spec)) else "no overrides",
+            STEPS_ONLY if steps_only(run) else None,
         ]
-        return f"<sub>{' · '.join(part for part in parts if part)}</sub>"
+        return " · ".join(part for part in parts if part)
 
     def account_rows(self) -> list[bars.Row]:
         """The time account as bars, classes in one order for all units."""
@@ -84,6 +122,10 @@ class Case:
             for unit in account.units
         ]
 
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds of the steady window per phase, in the order of a step."""
+        return {row.phase: row.total_s for row in in_order(self.figures.phases)}
+
     def phase_bar(self, name: str) -> bars.Row:
         """The average step as one bar."""
         parts = {row.phase: row.mean_s for row in in_order(self.figures.phases)}
@@ -91,14 +133,18 @@ class Case:
 
     def verdicts(self, notes: Footnotes) -> list[str]:
         """The summary lines: what this run may claim."""
+        ways = non_standard(self.run.spec)
         return [
             f"- **status**: {self._status()}",
+            *([f"- **{NON_STANDARD}**: {escape(ways)}"] if ways else []),
+            *([f"- **record**: **{STEPS_ONLY}**: what needs more is not known"] if steps_only(self.run) else []),
             f"- **steady window**: {self._window()}",
             f"- **plan adherence**: {self._adherence(notes)}",
             f"- **named time**: {self._coverage(notes)}",
             f"- **staleness**: {self._staleness(notes)}",
             *self._sync(),
-            f"- **energy**: {energy_verdict(self.run, self.figures.energy)}",
+            f"- **contamination**: {contamination_line(self.contamination, self.run.spec.device, notes)}",
+            f"- **energy**: {self._energy()}",
             f"- **verified on**: {known_or(verified_on(self.run.spec), notes, NOT_SAID)}",
         ]
 
@@ -152,6 +198,10 @@ class Case:
         text = f"at start mean {start.mean:.2f}, max {start.max:.0f} (bound {found.bound}, n = {start.n:,})"
         beyond = f"{whole.violations:,} of {whole.at_start.n:,} trajectories of the run beyond the bound"
         return f"{text}; " + (f"**{beyond}**" if whole.violations else beyond)
+
+    def _energy(self) -> str:
+        said = energy_verdict(self.run, self.figures.energy)
+        return f"**no verdict**: the run was contaminated; its sensors: {said}" if self.spoiled else said
 
     def _sync(self) -> list[str]:
         proof = self.figures.sync_proof

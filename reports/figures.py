@@ -83,13 +83,15 @@ def account_picture(
     return _write("account", "Share of the steady window by class, one bar per unit.", lambda: made, folder)
 
 
-def steps_picture(rows: Sequence[bars.Row], *, title: str, how: str, line: str, folder: Path) -> Picture:
-    """Writes the step times of several runs side by side."""
+def steps_picture(
+    rows: Sequence[bars.Row], *, title: str, how: str, line: str, folder: Path, what: str = "run"
+) -> Picture:
+    """Writes the step times of several runs (or whatever `what` says a bar stands for) side by side."""
     with style.styled():
         made = bars.draw_steps(rows, title=title, how=how, foot=line)
     if made is None:
-        return _none("steps", "No picture of step times: no run has a steady window.", folder)
-    return _write("steps", "Average seconds of a step by phase, one bar per run.", lambda: made, folder)
+        return _none("steps", f"No picture of step times: no {what} has a steady window.", folder)
+    return _write("steps", f"Average seconds of a step by phase, one bar per {what}.", lambda: made, folder)
 
 
 def closed(trajectories: pd.DataFrame) -> pd.DataFrame:
