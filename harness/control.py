@@ -168,6 +168,8 @@ class Control:
                 self.telemetry_gap = self.telemetry_gap or message
                 self.fail("telemetry", "SamplerLost", f"{message}; see {self._log('sampler.log')}")
                 self.display.stage(message)
+            case "no_readings":
+                self.notes.append(f"no power of every GPU after {report['waited_s']:g} s: the idle power is not known")
             case "swept":
                 self._note_ended(report)
             case "cleared" if report["logs_kept"]:

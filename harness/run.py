@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from harness.live import Display, make_display
 from harness.power import LatestPower
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.errors import BenchError, SpecError, WorkerError
-from harness.protocol.recorder import EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
+from harness.protocol.recorder import DETAIL_VARIABLE, EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
 from harness.protocol.spec import Device, Load, RunSpec
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
 from harness.supervisor.orders import Orders
@@ -32,6 +32,8 @@ from workloads.deep_research.presets import PRESETS
 __all__ = ["RunResult", "list_runs", "read_status", "run", "run_status"]
 
 IDLE_S = 10.0  # of samples before the launch: the idle power that a report sets beside the run's
+IDLE_VARIABLE = "BENCH_IDLE_S"  # replaces it, for tests and for who needs no idle power: a report knows none below 10
+TAIL_S = 1.0  # of samples after the worker's end: a counter's refresh; two ticks come on top
 
 MOST_PLANS = 4096  # looked at for the slowest one
 
@@ -73,6 +75,7 @@ def run(
     display = display or make_display(sys.stderr)
     check(spec, adapter)
     limits = Limits.of(spec.timeout, longest_trajectory_s(spec))
+    lead_s = idle_seconds() if spec.device is Device.CUDA else 0.0
     folder = RunFolder.create(runs_dir, spec, name=name)
     with folder.held(), closing(folder, display):
         folder.write_meta(**first_facts(folder, spec, adapter))
@@ -83,7 +86,7 @@ def run(
         folder.write_meta(
             environment=environment_facts(environment, python), note=list(launch.notes), fairness=dict(launch.fairness)
         )
-        outcome = supervise(folder, spec, launch, python, limits, display, sampler)
+        outcome = supervise(folder, spec, launch, python, limits, display, sampler, lead_s)
         make_tables(folder, display)
         folder.seal()
     return RunResult(run_dir=folder.path, status=outcome.status, reason=outcome.reason, exit_code=outcome.exit_code)
@@ -109,14 +112,21 @@ def supervise(
     limits: Limits,
     display: Display,
     sampler: Sequence[str] | None = None,
+    lead_s: float = 0.0,
 ) -> Outcome:
-    """Runs the child to its end, writes how it went into meta.json, and leaves no process and no scratch folder."""
+    """Runs the child to its end, writes how it went into meta.json, and leaves no process and no scratch folder.
+
+    `lead_s`: seconds of samples of every GPU before the child is started.
+    """
     scratch = make_scratch()
+    ready = scratch / "sampler-ready"
+    on_gpus = spec.device is Device.CUDA
     logs = folder.path / "logs"
     try:
         orders = Orders(
             run_id=folder.run_id,
-            arguments=(str(python), *launch.arguments),
+            # -P: what lies in the current folder never stands in for what is installed.
+            arguments=(str(python), "-P", *launch.arguments),
             env={
                 "PYTHONUNBUFFERED": "1",  # the last words of a killed worker reach its log
                 "PYTHONFAULTHANDLER": "1",
@@ -126,11 +136,15 @@ def supervise(
             log=str(logs / "worker.log"),
             logs=str(logs),
             scratch=str(scratch),
-            sampler=sampler_arguments(folder, spec) if sampler is None else tuple(sampler),
+            sampler=sampler_arguments(folder, spec, ready) if sampler is None else tuple(sampler),
             sampler_log=str(logs / "sampler.log"),
-            lead_s=IDLE_S if spec.device is Device.CUDA else 0.0,
+            sampler_ready=str(ready) if sampler is None and on_gpus else "",
+            lead_s=lead_s,
+            tail_s=TAIL_S + 2 / spec.sample_hz if on_gpus else 0.0,
         )
         display.stage(f"starting {spec.framework}, {spec.placement.value}, in {folder.path}")
+        if lead_s:
+            display.stage(f"the GPUs' idle power is sampled for {lead_s:g} s first")
         hello = make_hello(folder.run_id, "supervisor")
         recorder = Recorder(folder.path / "events" / f"supervisor-{hello.host}-{hello.pid}.jsonl", hello)
         control = Control(
@@ -187,11 +201,29 @@ def closing(folder: RunFolder, display: Display) -> Iterator[None]:
         display.close()
 
 
-def sampler_arguments(folder: RunFolder, spec: RunSpec) -> tuple[str, ...]:
-    """The argv of the project's own telemetry sampler."""
-    out = folder.path / "samples"
+def sampler_arguments(folder: RunFolder, spec: RunSpec, ready: Path) -> tuple[str, ...]:
+    """The argv of the project's own telemetry sampler, which makes the file `ready` once every GPU has given power."""
     module = ("-P", "-m", "harness.telemetry.sampler")
-    return (sys.executable, *module, "--run-id", folder.run_id, "--out", str(out), "--hz", f"{spec.sample_hz:g}")
+    places = ("--out", str(folder.path / "samples"), "--ready", str(ready))
+    return (sys.executable, *module, "--run-id", folder.run_id, *places, "--hz", f"{spec.sample_hz:g}")
+
+
+def idle_seconds(environ: Mapping[str, str] = os.environ) -> float:
+    """How long idle GPUs are sampled before the launch: IDLE_S, or what BENCH_IDLE_S says (0: not at all).
+
+    Raises:
+        SpecError: the variable is not a number of seconds from 0 up.
+    """
+    text = environ.get(IDLE_VARIABLE)
+    if not text:
+        return IDLE_S
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise SpecError(f"{IDLE_VARIABLE} = {text}: allowed is a number of seconds from 0 up")
+    return value
 
 
 def longest_trajectory_s(spec: RunSpec) -> float | None:
@@ -227,6 +259,7 @@ def first_facts(folder: RunFolder, spec: RunSpec, adapter: Adapter) -> dict[str,
         "device": spec.device.value,
         "environment": None,
         "versions": {},
+        "record_detail": "steps" if os.environ.get(DETAIL_VARIABLE) == "steps" else "all",
         "fairness": {},
         "note": [],
     }

@@ -30,6 +30,7 @@ class Supervisor:
         self.commands = commands
         self.reports = reports
         self.child: Process | None = None
+        self.exited_at: float | None = None
         self.sampler: Process | None = None
         self.sampler_pipe: int | None = None
         self.restart_at: float | None = None
@@ -49,6 +50,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the harness decides what Ctrl-C means
         self.start_sampler()
+        self.wait_for_readings()
         self.wait_until(time.monotonic() + self.orders.lead_s)
         if not self.stopping:
             self.start_child()
@@ -56,6 +58,20 @@ class Supervisor:
             self.wait(None)
         self.end()
         self.report("done")
+
+    def wait_for_readings(self) -> None:
+        """Waits, within limits, until the sampler has power of every GPU: it takes a while to find its cadence."""
+        orders = self.orders
+        if not (orders.sampler and orders.sampler_ready):
+            return
+        deadline = time.monotonic() + orders.ready_patience_s
+        while not Path(orders.sampler_ready).exists():
+            if self.stopping:
+                return
+            if time.monotonic() >= deadline:
+                self.report("no_readings", waited_s=orders.ready_patience_s)
+                return
+            self.wait(0.05)
 
     def end(self) -> None:
         """Ends the child if it still runs, then everything it left, then the sampler; then clears up."""
@@ -67,6 +83,7 @@ class Supervisor:
             while self.others() and not self.at_once and time.monotonic() < settled:
                 self.wait(0.1)
         ended.add(sweep(self.others, grace_s=self._grace(self.orders.leftover_grace_s), idle=self.idle))
+        self.wait_for_tail()
         self.restart_at = None
         if (sampler := self.sampler) is not None:
             self.sampler = None  # from here on its end is no loss
@@ -76,6 +93,14 @@ class Supervisor:
         self.report("swept", terminated=ended.terminated, killed=ended.killed, survivors=ended.survivors)
         kept = clear_scratch(Path(self.orders.scratch), Path(self.orders.logs))
         self.report("cleared", logs_kept=kept)
+
+    def wait_for_tail(self) -> None:
+        """Leaves the sampler its time after the child's end, unless the run is to end at once."""
+        if self.exited_at is None:
+            return
+        end = self.exited_at + self.orders.tail_s
+        while self.sampler is not None and not self.at_once and (left := end - time.monotonic()) > 0:
+            self.wait(left)
 
     def others(self) -> dict[int, Process]:
         """Every live process of the run but the sampler and what the sampler started."""
@@ -179,6 +204,7 @@ class Supervisor:
             how = {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
             if self.child is not None and pid == self.child.pid:
                 self.child = None
+                self.exited_at = time.monotonic()
                 self.report("exited", asked=self.stopping, **how)
             elif self.sampler is not None and pid == self.sampler.pid:
                 self.sampler = None

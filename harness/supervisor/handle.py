@@ -100,7 +100,7 @@ class SupervisorHandle:
         """Asks the run to end: the child is asked first, and killed after its grace."""
         self._send("stop")
         orders = self.orders
-        patience = orders.grace_s + orders.leftover_grace_s + orders.settle_s + 3 * KILL_PATIENCE_S
+        patience = orders.grace_s + orders.leftover_grace_s + orders.settle_s + orders.tail_s + 3 * KILL_PATIENCE_S
         self._deadline = min(self._deadline or float("inf"), time.monotonic() + patience)
 
     def kill(self) -> None:

@@ -22,7 +22,10 @@ class Orders:
     env: Mapping[str, str] = field(default_factory=dict)  # added to the inherited environment
     sampler: tuple[str, ...] = ()  # argv of the telemetry sampler; empty: none
     sampler_log: str = "/dev/null"
-    lead_s: float = 0.0  # the sampler runs this long before the child starts (idle power)
+    sampler_ready: str = ""  # a file that the sampler makes once every GPU has given power; empty: not waited for
+    ready_patience_s: float = 30.0  # how long that file is waited for
+    lead_s: float = 0.0  # then the sampler runs this long before the child starts (idle power)
+    tail_s: float = 0.0  # and this long after the child's end, so that the last window lies inside its samples
     grace_s: float = 20.0  # from asking the child to end until it is killed
     leftover_grace_s: float = 5.0  # the same, for what outlives the child
     settle_s: float = 2.0  # what a child that ended by itself left may end by itself too

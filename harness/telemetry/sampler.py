@@ -94,8 +94,9 @@ class Opening(threading.Thread):
 class Sampler:
     """One sampler process."""
 
-    def __init__(self, *, run_id: str, out: Path, events: Path, hz: float) -> None:
+    def __init__(self, *, run_id: str, out: Path, events: Path, hz: float, ready: Path | None = None) -> None:
         self.run_id = run_id
+        self.ready = ready
         self.out = out
         self.events = events
         self.hz = hz
@@ -149,6 +150,7 @@ class Sampler:
             ended = self._with_gpus(opening.gpus, segment, hello, description, rng, signals)
         else:
             self._describe_none(description)
+            self._say_ready()
             self._host_loop(segment, hello.host, rng, signals)
         return self._end(segment, signals, nvml if ended else None)
 
@@ -184,6 +186,7 @@ class Sampler:
             description=description,
             versions=hello.versions,
             rng=rng,
+            ready=self._say_ready,
         )
         watch.start()
         self._host_loop(segment, hello.host, rng, signals)
@@ -239,6 +242,14 @@ class Sampler:
             nvml.close()
         return code
 
+    def _say_ready(self) -> None:
+        if self.ready is None:
+            return
+        try:
+            self.ready.touch()
+        except OSError as error:
+            self._fail(error)
+
     def _describe_none(self, description: Description) -> None:
         try:
             description.write_empty()
@@ -274,12 +285,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path, help="folder for *.arrows segments and gpus.json")
     parser.add_argument("--hz", type=float, default=10.0, help="GPU samples per second, 10 if not given")
     parser.add_argument("--events", type=Path, help=f"events folder; ${EVENTS_VARIABLE}, else OUT/../events")
+    parser.add_argument("--ready", type=Path, help="file to make once every GPU has given power, or there is none")
     options = parser.parse_args(arguments)
     if not 0 < options.hz <= 100:
         parser.error(f"--hz {options.hz:g}: allowed is more than 0 and at most 100")
     events = options.events or Path(os.environ.get(EVENTS_VARIABLE) or options.out.parent / "events")
     try:
-        return Sampler(run_id=options.run_id, out=options.out, events=events, hz=options.hz).run(signals)
+        sampler = Sampler(run_id=options.run_id, out=options.out, events=events, hz=options.hz, ready=options.ready)
+        return sampler.run(signals)
     except OSError as error:
         print(f"sampler: cannot sample into {options.out}: {error}", file=sys.stderr)
         return 3

@@ -45,7 +45,9 @@ class GpuWatch:
         description: Description,
         versions: Mapping[str, str],
         rng: random.Random,
+        ready: Callable[[], None] = lambda: None,
     ) -> None:
+        """`ready` is called once, as soon as every GPU has given a power row or will never give one."""
         self._gpus = gpus
         self._run_id = run_id
         self._hz = hz
@@ -57,14 +59,16 @@ class GpuWatch:
         self._versions = versions
         self._rng = rng
         self._lost: set[str] = set()
-        self._lost_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._ready = ready
+        self._awaited = {gpu.uuid for gpu in gpus}
         self._energy: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Starts the threads."""
         for gpu in self._gpus:
-            self._spawn(f"gpu-{gpu.index}", self._guarded, gpu, self._fast)
+            self._spawn(f"gpu-{gpu.index}", self._watch, gpu)
         self._spawn("slow", self._slow)
 
     def join(self, timeout_s: float) -> bool:
@@ -84,7 +88,7 @@ class GpuWatch:
         try:
             work(gpu)
         except GpuLostError as error:
-            with self._lost_lock:
+            with self._lock:
                 known = gpu.uuid in self._lost
                 self._lost.add(gpu.uuid)
             if not known:
@@ -94,6 +98,17 @@ class GpuWatch:
             self._fail(error)
             return False
         return True
+
+    def _watch(self, gpu: Gpu) -> None:
+        self._guarded(gpu, self._fast)
+        self._begun(gpu)  # it may have failed before its first row
+
+    def _begun(self, gpu: Gpu) -> None:
+        with self._lock:
+            last = self._awaited == {gpu.uuid}
+            self._awaited.discard(gpu.uuid)
+        if last:
+            self._ready()
 
     def _fast(self, gpu: Gpu) -> None:
         gpu.prepare()
@@ -108,6 +123,8 @@ class GpuWatch:
             if gpu.uuid in self._lost:
                 return
             self._power(gpu)
+            if turn == 0:
+                self._begun(gpu)
             if turn % every == 0:
                 self._emit(gpu.uuid, gpu.state())
             turn += 1

@@ -1,5 +1,6 @@
 """The real sampler process against the stand-in library, through the real ctypes path."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.protocol.events import Bye, Hello
+from results.samples import read_samples
 
 NS = 1e9
 
@@ -369,3 +371,29 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 3
     assert str(out) in done.stderr
+
+
+def started_with_ready(folder, library, settings):
+    (folder / "settings").write_text(settings)
+    ready = folder / "ready"
+    command = [sys.executable, "-m", "harness.telemetry.sampler", "--run-id", "run-1", "--ready", str(ready)]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_STAND_IN": str(folder / "settings")}
+    arguments = [*command, "--out", str(folder / "run" / "samples")]
+    return ready, subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("settings", ["* gpus 2\n", "* gpus 2\n1 lost_after 20\n", "* gpus 0\n"])
+def test_it_says_when_every_gpu_that_can_has_given_power(tmp_path, stand_in, settings):
+    ready, process = started_with_ready(tmp_path, stand_in, settings)
+    with process:
+        end = time.monotonic() + 60
+        while not ready.exists():
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        said_ns = time.monotonic_ns()
+        process.terminate()
+    assert process.returncode == 0
+    rows = read_samples(tmp_path / "run" / "samples").to_pylist()
+    with_power = {row["gpu"] for row in rows if row["power_instant_watts"] is not None and row["mono_ns"] <= said_ns}
+    assert len(with_power) == {"* gpus 2\n": 2, "* gpus 0\n": 0}.get(settings, 1)
