@@ -11,6 +11,7 @@ from pathlib import Path
 
 from adapters.base import Environment, Launch
 from adapters.verl.environment import CPU_ENGINE, GPU_ENGINE, environment
+from adapters.verl.fairness import fairness
 from adapters.verl.overrides import AGENT_LOOPS, AGENT_LOOPS_TEXT, differences, overrides
 from adapters.verl.phases import PHASES
 from harness.protocol.phases import Phase
@@ -86,15 +87,17 @@ class Verl:
     def launch(self, spec: RunSpec, run_dir: Path) -> Launch:
         """How to start verl's process for a run."""
         env = {**ENV, **(CPU_ENV if spec.device is Device.CPU else {})}
+        settings = overrides(spec, run_dir)
         return Launch(
             arguments=("-m", "adapters.verl.worker", str(run_dir / "spec.json")),
             env=env,
             files={AGENT_LOOPS: AGENT_LOOPS_TEXT},
             notes=(
-                *overrides(spec, run_dir),
+                *settings,
                 f"actor_rollout_ref.model.path=<{spec.model}, resolved at start>",
                 *(f"differs: {text}" for text in differences(spec)),
             ),
+            fairness=fairness(spec, settings),
         )
 
 

@@ -40,7 +40,7 @@ DIFFERENCES: tuple[str, ...] = (
     "generation: exactly N tokens by max_tokens and ignore_eos; min_tokens is not sent, because verl's client, when it "
     "resumes an aborted request, lowers only max_tokens",
     "async: a sync aborts what is being generated; the client asks again 1 s later, with the tokens so far as prompt "
-    "(KV is recomputed or found in the prefix cache)",
+    "(KV is recomputed: vllm's prefix cache is cleared at every sync)",
     "colocated on cuda: training parameters and optimizer are moved to the host while the engine generates, whatever "
     "--offload says: the engine needs the room",
     "micro-batch: the token budget is raised to the longest planned trajectory, which verl will not split",

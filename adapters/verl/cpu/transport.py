@@ -75,5 +75,8 @@ class GlooCheckpointEngine(CheckpointEngine):
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
         for name, shape, dtype in pickle.loads(await asyncio.to_thread(self.store.get, "names")):
             tensor = torch.empty(shape, dtype=dtype)
-            await asyncio.to_thread(lambda tensor=tensor: self.group.broadcast(tensor, 0).wait())
+            await asyncio.to_thread(self._receive, tensor)
             yield name, tensor
+
+    def _receive(self, tensor: torch.Tensor) -> None:
+        self.group.broadcast(tensor, 0).wait()
