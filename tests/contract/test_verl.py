@@ -292,22 +292,24 @@ def test_a_manager_without_a_method_fails_by_name(
         tap_pauses(StubManager(), recorder, ["a"])
 
 
-def test_an_async_gate_closes_when_the_run_ahead_is_full_and_not_for_good(recorder: Recorder) -> None:
+def test_a_gate_closes_when_the_run_ahead_is_full_and_opens_with_the_next_batch(recorder: Recorder) -> None:
     admission = Admission(recorder, make_spec("verl", Placement.ASYNC))  # 4 groups of 2, one step ahead
     for _ in range(2):
         admission.dispatching(4)
         admission.dispatched()
     admission.taken(4)
+    admission.dispatching(4)
     gates = found(recorder, Gate)
-    assert [(gate.open, gate.in_flight, gate.cap) for gate in gates] == [(True, 0, 16), (False, 16, 16)]
+    assert [(gate.open, gate.in_flight, gate.cap) for gate in gates] == [(True, 0, 16), (False, 16, 16), (True, 8, 16)]
 
 
-def test_a_synchronous_gate_closes_with_the_batch(recorder: Recorder) -> None:
+def test_a_synchronous_gate_closes_once_the_batch_is_out_and_for_good_at_the_end(recorder: Recorder) -> None:
     admission = Admission(recorder, make_spec("verl", Placement.DISAGGREGATED))
     admission.dispatching(4)
     admission.dispatched()
     admission.taken(4)
-    assert [(gate.open, gate.in_flight) for gate in found(recorder, Gate)] == [(True, 0), (False, 0)]
+    admission.end()
+    assert [(gate.open, gate.in_flight) for gate in found(recorder, Gate)] == [(True, 0), (False, 8), (False, 0)]
 
 
 def pairs(placement: Placement, device: Device, tmp_path: Path, **changes: Any) -> dict[str, str]:

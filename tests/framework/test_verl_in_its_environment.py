@@ -75,9 +75,7 @@ def test_verl_accepts_the_studys_configuration_on_eight_gpus(python: Path, tmp_p
 
 def test_every_native_timer_of_the_installed_version_is_mapped(python: Path) -> None:
     show = "import importlib.util; print(importlib.util.find_spec('verl').submodule_search_locations[0])"
-    root = Path(
-        subprocess.run([str(python), "-c", show], capture_output=True, text=True, check=True).stdout.strip().split()[-1]
-    )
+    root = Path(subprocess.run([str(python), "-c", show], capture_output=True, text=True, check=True).stdout.strip())
     native: set[str] = set()
     for source in sorted((root / "trainer" / "ppo" / "v1").glob("*.py")):
         native |= set(re.findall(r"""marked_timer\(\s*["']([^"']+)["']""", source.read_text(encoding="utf-8")))

@@ -1,17 +1,20 @@
 """Admission as verl has it: whole batches, (1 + run-ahead) of them dispatched and not yet trained on."""
 
 from harness.protocol.recorder import Recorder
-from harness.protocol.spec import Placement, RunSpec
+from harness.protocol.spec import RunSpec
 
 
 class Admission:
-    """Counts groups between dispatch and sampling, and records when the gate opens and closes."""
+    """Counts groups between dispatch and sampling, and records when the gate opens and closes.
+
+    The rule is one for all placements: when 1 + run-ahead batches are out, nothing more is admitted until the trainer
+    has taken a batch and begun its next step.
+    """
 
     def __init__(self, recorder: Recorder, spec: RunSpec) -> None:
         self.recorder = recorder
         self.group = spec.group_size
         self.cap = spec.trajectories_per_step * (spec.max_staleness + 1)
-        self.batchwise = spec.placement is not Placement.ASYNC
         self.groups = 0  # dispatched, not sampled
         self._open = False
 
@@ -28,20 +31,16 @@ class Admission:
         self.groups += groups
 
     def dispatched(self) -> None:
-        """They are dispatched: nothing more is admitted until the trainer has taken a batch."""
-        if not self.batchwise and self.in_flight >= self.cap:
+        """They are dispatched."""
+        if self.in_flight >= self.cap:
             self._open = False
-            self.recorder.gate(
-                False, "all batches that the run-ahead allows are dispatched", in_flight=self.in_flight, cap=self.cap
-            )
+            why = "all batches that the run-ahead allows are dispatched"
+            self.recorder.gate(False, why, in_flight=self.in_flight, cap=self.cap)
 
     def taken(self, groups: int) -> None:
         """The trainer took (or dropped) that many groups."""
         self.groups -= groups
-        if self.batchwise and self._open:
-            self._open = False
-            self.recorder.gate(False, "the step's batch is complete", in_flight=self.in_flight, cap=self.cap)
 
     def end(self) -> None:
         """The last step has ended."""
-        self.recorder.gate(False, "the last step has ended", in_flight=self.in_flight)
+        self.recorder.gate(False, "the last step has ended", in_flight=self.in_flight, cap=self.cap)
