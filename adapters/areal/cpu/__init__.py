@@ -1,0 +1,1 @@
+"""What AReaL needs on a machine without a GPU; nothing here changes an algorithm, only devices and transports."""

@@ -1,0 +1,1 @@
+"""AReaL's child half: runs inside AReaL's own environment."""

@@ -1,0 +1,71 @@
+"""How AReaL's trainer and engines are asked for the logprobs of the weight-sync probe."""
+
+import json
+import time
+import urllib.request
+from typing import Any
+
+from adapters.child.proof import PROMPT_TOKENS, SyncProof
+
+TIMEOUT_S = 600.0
+
+
+def ask_trainer(proof: SyncProof, actor: Any, version: int, rows_multiple: int) -> None:
+    """Records the policy's logprobs, by the same forward that recomputes logprobs for training."""
+    import torch
+    from areal.infra.rpc.rtensor import RTensor
+
+    begin = time.monotonic_ns()
+    rows = list(proof.rows)
+    while len(rows) % rows_multiple:
+        rows.append(rows[0])  # each training worker takes an equal share
+    batch = []
+    for row in rows:
+        ids = torch.tensor([row], dtype=torch.int32)
+        batch.append({"input_ids": ids, "attention_mask": torch.ones_like(ids, dtype=torch.bool)})
+    answer = RTensor.localize(actor.compute_logp(batch))
+    values: list[float] = []
+    for row, logprobs in zip(proof.rows, answer, strict=False):
+        # At position t stands the log-probability of token t + 1; the last position has no next token.
+        values.extend(logprobs[0, PROMPT_TOKENS - 1 : len(row) - 1].tolist())
+    proof.record("trainer", version, values, begin)
+
+
+def ask_engine(proof: SyncProof, engine: str, address: str, version: int) -> None:
+    """Records the engine's logprobs of the same tokens, as prompt logprobs of one-token requests.
+
+    Args:
+        engine: `vllm` or `sglang`: each has its own protocol.
+        address: host:port of its server.
+
+    Raises:
+        OSError: the engine does not answer.
+    """
+    begin = time.monotonic_ns()
+    score = _vllm if engine == "vllm" else _sglang
+    values = [value for row in proof.rows for value in score(address, row)[PROMPT_TOKENS:]]
+    proof.record("engine", version, values, begin)
+
+
+def _vllm(address: str, row: list[int]) -> list[float]:
+    body = {"prompt": row, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+    found = _post(f"http://{address}/v1/completions", body)["choices"][0]["prompt_logprobs"]
+    # The first token has no logprob.
+    return [0.0, *(float(at[str(token)]["logprob"]) for token, at in zip(row[1:], found[1:], strict=True))]
+
+
+def _sglang(address: str, row: list[int]) -> list[float]:
+    body = {
+        "input_ids": row,
+        "sampling_params": {"max_new_tokens": 1, "temperature": 1.0},
+        "return_logprob": True,
+        "logprob_start_len": 0,
+    }
+    found = _post(f"http://{address}/generate", body)["meta_info"]["input_token_logprobs"]
+    return [0.0, *(float(at[0]) for at in found[1:])]
+
+
+def _post(url: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(url, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
+        return json.load(reply)

@@ -1,0 +1,136 @@
+"""The shared episode behind AReaL's RolloutWorkflow; runs in the rollout workers."""
+
+import itertools
+from collections import Counter
+from functools import lru_cache
+from typing import Any
+
+import torch
+from areal.api import ModelRequest, RolloutWorkflow
+from areal.api.cli_args import GenerationHyperparameters
+
+from adapters.areal.worker.rpc import process_recorder
+from adapters.areal.worker.shared import ID_KEY, TOKENS_KEY, pack_id, spec_of_environment
+from adapters.child.codec import ChatCodec
+from harness.protocol.phases import Pool
+from harness.protocol.recorder import Recorder
+from harness.protocol.spec import Placement
+from workloads.deep_research.episode import EpisodeResult, Generated, Sampling, run_episode
+from workloads.deep_research.plan import draw_plan, limits
+from workloads.deep_research.presets import PRESETS
+from workloads.deep_research.tools import MockTools
+
+
+class _Process:
+    """What all workflows of one rollout worker share: AReaL makes a workflow anew for each group."""
+
+    def __init__(self, model: str) -> None:
+        from transformers import AutoTokenizer
+
+        self.spec = spec_of_environment()
+        self.codec = ChatCodec(AutoTokenizer.from_pretrained(model))
+        self.recorder: Recorder = process_recorder("rollout")
+        self.preset = PRESETS[self.spec.preset]
+        # Hard limits: AReaL waits an hour for a group that does not come back.
+        self.limits = limits(self.preset, self.spec.latency_scale)
+        self.pool = Pool.BOTH if self.spec.placement is Placement.COLOCATED else Pool.ROLLOUT
+        self.tools = MockTools()
+        self.attempts: Counter[tuple[int, int]] = Counter()
+
+
+@lru_cache(maxsize=1)
+def _process(model: str) -> _Process:
+    return _Process(model)
+
+
+class BenchWorkflow(RolloutWorkflow):
+    """One group: AReaL calls `arun_episode` once per sample, and joins what comes back."""
+
+    def __init__(self, model: str) -> None:
+        """`model` is the path of the tokenizer."""
+        self.shared = _process(model)
+        self._samples = itertools.count()
+
+    async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, Any]:
+        """Runs the plan of (prompt, next sample); never None and never an error: AReaL would drop it and draw anew."""
+        shared = self.shared
+        prompt, sample = int(data["prompt"]), next(self._samples)
+        attempt = shared.attempts[prompt, sample]
+        shared.attempts[prompt, sample] += 1
+
+        versions: list[int] = []  # per generated token, in order: a sync may change it in the middle of a turn
+
+        async def generate(trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
+            return await _turn(engine, shared.spec.context_tokens, trajectory_id, ids, sampling, versions)
+
+        result = await run_episode(
+            plan=draw_plan(shared.preset, shared.spec.seed, prompt, sample, shared.spec.latency_scale),
+            trajectory_id=f"p{prompt}-s{sample}-a{attempt}",
+            group_id=f"p{prompt}",
+            attempt=attempt,
+            generate=generate,
+            tools=shared.tools,
+            codec=shared.codec,
+            recorder=shared.recorder,
+            pool=shared.pool.value,
+            version_scheduled=int(engine.get_version()),
+            tool_timeout_s=shared.limits.tool_timeout_s,
+            trajectory_timeout_s=shared.limits.trajectory_timeout_s,
+        )
+        return as_tensors(result, versions, pack_id(prompt, sample, attempt), shared.codec.pad_id)
+
+
+async def _turn(
+    engine: Any, context: int, trajectory_id: str, ids: list[int], sampling: Sampling, versions: list[int]
+) -> Generated:
+    reply = await engine.agenerate(
+        ModelRequest(
+            rid=trajectory_id,  # all turns of a trajectory go to one server
+            input_ids=list(ids),
+            gconfig=GenerationHyperparameters(
+                n_samples=1,
+                max_new_tokens=sampling.max_tokens,
+                max_tokens=context,
+                ignore_eos=sampling.ignore_eos,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+            ),
+        )
+    )
+    mine = [int(version) for version in reply.output_versions]
+    versions.extend(mine)
+    return Generated(
+        ids=list(reply.output_tokens),
+        logprobs=[float(value) for value in reply.output_logprobs],
+        version_start=mine[0] if mine else None,
+        version_end=mine[-1] if mine else None,
+        engine=engine.rid_to_address.get(trajectory_id),
+        stop_reason=reply.stop_reason,
+    )
+
+
+def as_tensors(result: EpisodeResult, versions: list[int], packed_id: int, pad_id: int) -> dict[str, Any]:
+    """A trajectory as AReaL wants it, batch dimension 1; one that failed trains on nothing but keeps its place.
+
+    Args:
+        versions: of each generated token, in order; -1 is put on what no policy wrote.
+    """
+    prompt = result.prompt_ids or [pad_id]
+    ids = [*prompt, *(result.response_ids or [pad_id])]
+    count = len(ids) - len(prompt)
+    kept = bool(result.response_ids) and result.status == "ok"
+    mask = [*([0] * len(prompt)), *(result.loss_mask if kept else [0] * count)]
+    logprobs = [*([0.0] * len(prompt)), *(result.logprobs or [0.0] * count)]
+    generated = iter(versions)
+    by_token = [*([-1] * len(prompt)), *(next(generated, -1) if written else -1 for written in mask[len(prompt) :])]
+    return {
+        "input_ids": torch.tensor([ids], dtype=torch.int32),
+        "attention_mask": torch.ones((1, len(ids)), dtype=torch.bool),
+        "loss_mask": torch.tensor([mask], dtype=torch.int32),
+        "logprobs": torch.tensor([logprobs], dtype=torch.float32),
+        "versions": torch.tensor([by_token], dtype=torch.int32),
+        "rewards": torch.tensor([result.reward if result.reward is not None else 0.0], dtype=torch.float32),
+        ID_KEY: torch.tensor([packed_id], dtype=torch.int64),
+        TOKENS_KEY: torch.tensor([len(ids)], dtype=torch.int64),
+    }
