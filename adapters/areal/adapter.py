@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from adapters.areal.environment import ENGINES, environment
+from adapters.areal.fairness import fairness
 from adapters.areal.overrides import DIFFERENCES, overrides
 from adapters.areal.phases import PHASES
 from adapters.base import Environment, Launch
@@ -18,6 +19,7 @@ ENV = {
     "TOKENIZERS_PARALLELISM": "false",
     "WANDB_MODE": "disabled",
     "SWANLAB_MODE": "disabled",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # AReaL's GPU numbers then are the driver's, which name UUIDs
 }
 CPU_ENV = {
     "OMP_NUM_THREADS": "1",
@@ -61,6 +63,9 @@ class AReaL:
             return (
                 f"engine = {spec.engine}: no pins of areal with it on {spec.device.value} are kept here yet, use vllm"
             )
+        speculative = [key for key in spec.overrides if "speculative" in key]
+        if speculative:
+            return f"override {speculative[0]}: load = fixed imposes lengths, so speculative decoding is refused"
         if spec.load is not Load.FIXED:
             return f"load = {spec.load.value}: only fixed is built for areal yet"
         if spec.nodes != 1:
@@ -86,14 +91,16 @@ class AReaL:
         env = {**ENV, **(CPU_ENV if spec.device is Device.CPU else {}), "AREAL_CACHE_DIR": f"{run_dir}/scratch/cache"}
         if spec.device is Device.CUDA and spec.placement is Placement.COLOCATED:
             env["VLLM_SERVER_DEV_MODE"] = "1"  # /sleep and /wake_up are routes of vLLM's development mode
+        settings = overrides(spec, run_dir)
         return Launch(
             arguments=("-m", "adapters.areal.worker", str(run_dir / "spec.json")),
             env=env,
             notes=(
-                *overrides(spec, run_dir),
+                *settings,
                 f"actor.path=<{spec.model}, resolved at start>",
                 *(f"differs: {difference}" for difference in DIFFERENCES),
             ),
+            fairness=fairness(spec, settings),
         )
 
 

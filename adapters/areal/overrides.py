@@ -34,6 +34,9 @@ DIFFERENCES = (
     "requests interrupted by a sync look every 0.5 s whether it is over; none resumes before the step's statistics "
     "are logged",
     "synchronisation through disk (colocated) is polled every 1 s by the loader",
+    "max_staleness bounds how many groups are admitted, not each one's age: a group that later ones overtake can be "
+    "older by a step, and is counted as beyond the bound",
+    "rollout workers do not divide the staleness bound among themselves a second time (areal issue 1396)",
     "groups are admitted whole: in-flight limits count prompts, not trajectories",
     "a step takes whole groups in order of completion, shuffled",
     "PPO's clip (0.2) is kept; with one update per batch its ratio is 1 and nothing is clipped",

@@ -16,10 +16,13 @@ from adapters.areal.adapter import ADAPTER
 from adapters.areal.environment import CPU
 from adapters.areal.overrides import DIFFERENCES, LOSS, overrides
 from adapters.areal.phases import PHASES, phases_for
+from adapters.areal.worker import pools
 from adapters.areal.worker.rollout_side import Admission, watch_pauses, watch_rejections
 from adapters.areal.worker.shared import pack_id, unpack_id
 from adapters.areal.worker.taps import tap_function, tap_timers
+from adapters.base import FAIRNESS
 from adapters.child.track import TapError, Track
+from adapters.skyrl.adapter import ADAPTER as SKYRL
 from harness.envs.pins import read_pins
 from harness.protocol.events import Gate, Span, read_events
 from harness.protocol.phases import Phase
@@ -118,6 +121,21 @@ def test_servers_are_started_with_this_environments_python(monkeypatch: pytest.M
     assert module.get_py_cmd("a.server", {}) == [sys.executable, "-m", "a.server", "--port", "1"]
 
 
+def test_a_rollout_workers_bound_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    from adapters.areal.worker.rpc import unscale_staleness
+
+    seen: list[int | None] = []
+
+    class WorkflowExecutor:
+        def initialize(self, logger: Any = None, train_data_parallel_size: int | None = None) -> None:
+            seen.append(train_data_parallel_size)
+
+    stub_module(monkeypatch, "areal.infra.workflow_executor", WorkflowExecutor=WorkflowExecutor)
+    unscale_staleness()
+    WorkflowExecutor().initialize(logger="log", train_data_parallel_size=4)
+    assert seen == [1]
+
+
 def test_a_tapped_function_keeps_its_result_and_its_errors(recorder: Recorder, track: Track) -> None:
     owner = types.SimpleNamespace(pause=lambda x: x + 1)
     tap_function(owner, "pause", "rollout.pause", track)
@@ -196,6 +214,16 @@ def test_admission_is_open_while_the_rule_has_room_and_nothing_is_paused(recorde
         (False, "on_rollout_submitted", 6, 12),
         (True, "resume", 3, 12),
     ]
+
+
+def test_after_the_last_step_admission_stays_closed(recorder: Recorder) -> None:
+    rollout = StubRollout()
+    admission = Admission(recorder, rollout, group_size=3)
+    admission.end()
+    rollout.on_rollout_submitted()
+    rollout.set_version(1)
+    rollout.resume()
+    assert [gate.open for gate in gates(recorder)] == [True, False]
 
 
 def test_admission_says_which_part_of_areal_is_gone(recorder: Recorder) -> None:
@@ -323,6 +351,78 @@ def test_colocated_on_gpus_is_refused_until_someone_proved_it() -> None:
     assert reason is not None
     assert "unverified on a GPU" in reason
     assert ADAPTER.supports(make_spec("areal", Placement.COLOCATED, Device.CPU)) is None
+
+
+def told(placement: Placement, device: Device = Device.CPU, **changes: Any) -> dict[str, str]:
+    return dict(ADAPTER.launch(replace(make_spec("areal", placement, device), **changes), Path("run")).fairness)
+
+
+@pytest.mark.parametrize("device", list(Device))
+def test_fairness_differs_between_placements_only_where_a_placement_must(device: Device) -> None:
+    colocated, asynchronous = told(Placement.COLOCATED, device), told(Placement.ASYNC, device)
+    assert list(colocated) == list(FAIRNESS)
+    differing = {key for key in colocated if colocated[key] != asynchronous[key]}
+    assert differing <= {"in_flight", "kv_at_sync", "staleness", "max_num_seqs", "sync", "polls"}
+    assert colocated["logprobs"] == "on"
+
+
+def test_fairness_says_the_same_of_the_same_loss() -> None:
+    skyrl = SKYRL.launch(make_spec("skyrl", Placement.ASYNC), Path("run")).fairness
+    for row in ("loss", "logprobs", "engine", "attention", "max_num_seqs", "in_flight", "chat"):
+        assert told(Placement.ASYNC)[row] == skyrl[row]
+    assert told(Placement.ASYNC)["prefix_cache"].startswith("off")
+
+
+def test_fairness_sees_a_users_override() -> None:
+    changed = told(
+        Placement.ASYNC,
+        overrides={
+            "vllm.no_enable_prefix_caching": "false",
+            "actor.rejection_sampling": "{level: token, action: clamp, metric: ratio, upper: 4.0}",
+            "actor.ppo_n_minibatches": "2",
+        },
+    )
+    assert changed["prefix_cache"] == "on"
+    assert "truncated at 4" in changed["loss"]
+    assert changed["updates"] == "2 optimizer steps of 2 prompts, then a sync"
+
+
+def test_fairness_as_shipped_says_what_is_shipped() -> None:
+    shipped = told(Placement.ASYNC, as_shipped=True)
+    assert "no importance correction" in shipped["loss"]
+    assert shipped["logprobs"].startswith("skipped")
+
+
+class StubScheduler:
+    """As AReaL's LocalScheduler after it has started its workers, in small."""
+
+    def __init__(self, **devices: list[list[int]]) -> None:
+        self._workers = {
+            role: [types.SimpleNamespace(gpu_devices=each) for each in given] for role, given in devices.items()
+        }
+
+
+def test_gpus_are_given_to_pools_by_what_the_scheduler_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "physical_uuids", lambda: ["GPU-a", "GPU-b", "GPU-c"])
+    separate = pools.gpu_labels(StubScheduler(actor=[[2]], rollout=[[0, 1]]), ["e:1"], colocated=False)
+    assert separate == [
+        {"uuid": "GPU-c", "pool": "train"},
+        {"uuid": "GPU-a", "pool": "rollout", "engine": "e:1"},
+        {"uuid": "GPU-b", "pool": "rollout", "engine": "e:1"},
+    ]
+    shared = pools.gpu_labels(StubScheduler(actor=[[0], [1]], rollout=[[0], [1]]), ["e:1", "e:2"], colocated=True)
+    assert shared == [
+        {"uuid": "GPU-a", "pool": "both", "engine": "e:1"},
+        {"uuid": "GPU-b", "pool": "both", "engine": "e:2"},
+    ]
+
+
+def test_a_gpu_that_the_driver_does_not_list_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "physical_uuids", lambda: ["GPU-a"])
+    with pytest.raises(pools.UnknownGpuError, match="names GPU 1"):
+        pools.gpu_labels(StubScheduler(actor=[[0]], rollout=[[1]]), ["e:1"], colocated=False)
+    with pytest.raises(TapError, match="_workers is gone"):
+        pools.gpu_labels(types.SimpleNamespace(), [], colocated=False)
 
 
 def test_the_cpu_environment_has_areal_and_one_engine() -> None:

@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
 from adapters.child.proof import PROMPT_TOKENS, SyncProof
@@ -31,20 +32,21 @@ def ask_trainer(proof: SyncProof, actor: Any, version: int, rows_multiple: int) 
     proof.record("trainer", version, values, begin)
 
 
-def ask_engine(proof: SyncProof, engine: str, address: str, version: int) -> None:
-    """Records the engine's logprobs of the same tokens, as prompt logprobs of one-token requests.
+def ask_engines(proof: SyncProof, engine: str, addresses: Sequence[str], version: int) -> None:
+    """Records each engine's logprobs of the same tokens, as prompt logprobs of one-token requests.
 
     Args:
         engine: `vllm` or `sglang`: each has its own protocol.
-        address: host:port of its server.
+        addresses: host:port of every server; each is asked for itself.
 
     Raises:
-        OSError: the engine does not answer.
+        OSError: an engine does not answer.
     """
-    begin = time.monotonic_ns()
     score = _vllm if engine == "vllm" else _sglang
-    values = [value for row in proof.rows for value in score(address, row)[PROMPT_TOKENS:]]
-    proof.record("engine", version, values, begin)
+    for address in addresses:
+        begin = time.monotonic_ns()
+        values = [value for row in proof.rows for value in score(address, row)[PROMPT_TOKENS:]]
+        proof.record("engine", version, values, begin, engine=address)
 
 
 def _vllm(address: str, row: list[int]) -> list[float]:

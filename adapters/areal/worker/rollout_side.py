@@ -30,6 +30,7 @@ class Admission:
         self.group_size = group_size
         self.cap = int(self.manager.max_concurrent_rollouts) * group_size
         self._lock = threading.Lock()
+        self._ended = False
         require(self.manager, "get_capacity")
         require(self.dispatcher, "is_paused")
         self._open = not self.dispatcher.is_paused()
@@ -55,9 +56,17 @@ class Admission:
 
         setattr(owner, name, watched)
 
+    def end(self) -> None:
+        """The last step has ended: what AReaL still admits before it is taken down belongs to no step."""
+        with self._lock:
+            self._ended = True
+            self.recorder.gate(False, "the last step has ended", in_flight=self.in_flight, cap=self.cap)
+
     def look(self, why: str) -> None:
         """Asks the rule, and records a change."""
         with self._lock:
+            if self._ended:
+                return
             now_open = self.manager.get_capacity() > 0 and not self.dispatcher.is_paused()
             if now_open != self._open:
                 self._open = now_open

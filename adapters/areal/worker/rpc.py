@@ -39,10 +39,33 @@ def tap_command() -> None:
     module.get_py_cmd = get_py_cmd
 
 
+def unscale_staleness() -> None:
+    """The controller alone decides what is admitted.
+
+    Each rollout worker has a staleness manager of its own, whose limits AReaL divides by the number of rollout workers
+    although the controller has dealt the groups already: with several of them and max_head_offpolicyness = 0, one
+    rejected group leaves a worker that never takes another (areal issue 1396).
+
+    Raises:
+        TapError: the executor is gone.
+    """
+    from areal.infra import workflow_executor
+
+    owner: Any = require(workflow_executor, "WorkflowExecutor")
+    real: Any = require(owner, "initialize")
+
+    def initialize(self: Any, logger: Any = None, train_data_parallel_size: int | None = None) -> Any:
+        return real(self, logger=logger, train_data_parallel_size=1)
+
+    owner.initialize = initialize
+
+
 def main() -> None:
     """Runs the server until the scheduler ends it."""
     spec = spec_of_environment()
     tap_command()
+    if not spec.as_shipped:
+        unscale_staleness()
     if spec.device is Device.CPU:
         from adapters.areal.cpu.shims import install_in_worker
 

@@ -8,7 +8,8 @@ from areal import PPOTrainer
 from areal.infra import LocalScheduler
 from areal.infra.rpc.rtensor import RTensor
 
-from adapters.areal.worker.proof import ask_engine, ask_trainer
+from adapters.areal.worker.pools import UnknownGpuError, gpu_labels
+from adapters.areal.worker.proof import ask_engines, ask_trainer
 from adapters.areal.worker.rollout_side import Admission, watch_pauses, watch_rejections
 from adapters.areal.worker.shared import ID_KEY, TOKENS_KEY, unpack_id
 from adapters.areal.worker.taps import tap_function
@@ -59,6 +60,7 @@ class BenchTrainer(PPOTrainer):
         self._tap_rollout()
         self._tap_actor()
         self._tap_stats()
+        self._report_pools()
 
     # What AReaL lets a trainer decide.
 
@@ -107,7 +109,7 @@ class BenchTrainer(PPOTrainer):
         self.log.close(step, self.began_ns)
         self._closed_steps = step
         if step >= self.spec.steps:
-            self.recorder.gate(False, "the last step has ended", in_flight=self.admission.in_flight)
+            self.admission.end()
 
     def _save_perf_tracer(self, step: int) -> None:
         with self.track.block("save_perf_tracer"):
@@ -170,6 +172,16 @@ class BenchTrainer(PPOTrainer):
 
         self.stats_logger.commit = and_keep
 
+    def _report_pools(self) -> None:
+        """Says which GPUs train and which engine generates on which; without GPUs there is nothing to say."""
+        try:
+            gpus = gpu_labels(self.scheduler, self.engines, colocated=self._colocated)
+        except UnknownGpuError as error:
+            self.recorder.failure("telemetry", error)  # figures per pool are missing then, not wrong
+            return
+        for labels in gpus:
+            self.recorder.metric("gpu.pool", 1.0, labels=labels)
+
     def _consumed(self, batch: list[dict[str, Any]]) -> None:
         """Notes what a step trains on; our own keys leave the batch."""
         ours = RTensor.localize([{key: row[key] for key in (ID_KEY, TOKENS_KEY, "rewards")} for row in batch])
@@ -193,7 +205,7 @@ class BenchTrainer(PPOTrainer):
             if source == "trainer":
                 ask_trainer(self.proof, self.actor, version, self.spec.gpus.train)
             else:
-                ask_engine(self.proof, self.spec.engine, self.engines[0], version)
+                ask_engines(self.proof, self.spec.engine, self.engines, version)
 
 
 def _ending(stats: dict[str, float], end: str) -> float | None:
