@@ -54,6 +54,13 @@ class BenchAgentLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         """One AgentLoopOutput. `kwargs` holds the row's columns, `session_id` and `global_steps`."""
+        try:
+            return await self._run(sampling_params, kwargs)
+        except Exception as error:
+            self.recorder.failure("worker", error)  # verl logs it and goes on, with the group missing
+            raise
+
+    async def _run(self, sampling_params: dict[str, Any], kwargs: dict[str, Any]) -> Any:
         prompt, sample, attempt = int(kwargs["index"]), int(kwargs["session_id"]), int(kwargs["attempt"])
         spec = self.spec
         preset = PRESETS[spec.preset]
