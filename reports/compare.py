@@ -6,16 +6,20 @@ from pathlib import Path
 
 from harness.protocol.spec import Device, Placement
 from reports import figures as pictures
+from reports.accounts import accounts_beside
 from reports.case import Case, labels
+from reports.comparable import bad_run, granularity_of, machines_differ, refusal, warnings
 from reports.consumed import consumed, consumed_table, same_work
 from reports.fairness import fairness_table
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from reports.provenance import (
+    NON_STANDARD,
     SIMULATED,
     commit_of,
     device_of,
     differences,
     framework_of,
+    non_standard,
     random_weights,
     settings,
     verified_on,
@@ -54,12 +58,21 @@ def comparison(cases: Sequence[Case], folder: Path) -> list[str]:
     for name, case in zip(names, cases, strict=True):
         lines += [f"### {escape(name)}", "", f"{code(case.run.run_id)}", "", *case.verdicts(notes), ""]
     lines += ["## Placements", "", *placement_tables(cases, notes), ""]
-    lines += ["## Where a step goes", "", *_steps(cases, names, folder), ""]
+    lines += ["## Where a step goes", "", *_steps(cases, names, folder, notes), ""]
     work = [consumed(case.run, case.steps) for case in cases]
     digests = [consumed_digest(case.run, case.steps) for case in cases]
     shown = [escape(name) for name in names]
-    lines += ["## Work consumed", "", *consumed_table(shown, work, digests, notes), "", *captions(cases, names), ""]
+    lines += ["## Time accounts", "", *accounts_beside(cases, names, notes), "", captions(cases, names, notes), ""]
+    lines += [
+        "## Work consumed",
+        "",
+        *consumed_table(shown, work, digests, notes),
+        "",
+        captions(cases, names, notes),
+        "",
+    ]
     lines += ["## Same work, same settings?", "", *fairness_table([case.run for case in cases], names, notes), ""]
+    lines += [captions(cases, names, notes), ""]
     lines += ["## Machines, versions and settings in which the runs differ", "", *_differences(cases, names), ""]
     lines += ["## Failures", ""]
     for name, case in zip(names, cases, strict=True):
@@ -100,9 +113,10 @@ def placement_tables(cases: Sequence[Case], notes: Footnotes) -> list[str]:
     lines += [
         "The columns named after placements: GPU power utilisation. `power utilization`: its "
         "difference in percentage points; more is not better by itself (direction: none), so the energy per trained "
-        "trajectory stands beside it. `wall clock time reduction`: of the time per step, against colocated.",
+        "trajectory stands beside it. `wall clock time reduction`: the change of the time per step against colocated: "
+        "negative is shorter, positive longer. A dash stands where runs may not be compared, with the reason.",
         "",
-        *captions(cases, labels(cases)),
+        captions(cases, labels(cases), notes),
     ]
     return lines
 
@@ -113,14 +127,18 @@ def cell(cases: Sequence[Case], what: str) -> Cell:
     windows = [case.figures.window for case in cases]
     known = [window for window in windows if window is not None]
     steps = sum(window.steps for window in known)
-    whole = bool(cases) and len(known) == len(cases) and steps > 0
-    why_step = absent if not cases else next((case.no_window for case in cases if case.figures.window is None), absent)
+    bad = bad_run(cases)
+    whole = bool(cases) and len(known) == len(cases) and steps > 0 and bad is None
+    windowless = next((case.no_window for case in cases if case.figures.window is None), absent)
+    why_step = absent if not cases else bad or windowless
     power = joules = None
     why_power = why_joules = absent if not cases else NO_GPU
     if cases and all(case.gpu for case in cases):
         energies = [case.figures.energy for case in cases]
         sound = [each for each in energies if each is not None and each.joules is not None]
         reason = next((each.note for each in energies if each is not None and each.note), None)
+        if bad:
+            sound, reason = [], bad
         why_power = why_joules = reason or why_step
         limits = [gpu.limit_joules for each in sound for gpu in each.gpus]
         if sound and len(sound) == len(cases):
@@ -142,21 +160,23 @@ def cell(cases: Sequence[Case], what: str) -> Cell:
     )
 
 
-def captions(cases: Sequence[Case], names: Sequence[str]) -> list[str]:
-    """The line under a table, one per run."""
-    lines = []
-    for name, case in zip(names, cases, strict=True):
-        lines += [f"{escape(name)}: {case.caption(f'n = {len(case.steps)} steps')}<br>"]
-    return lines
+def captions(cases: Sequence[Case], names: Sequence[str], notes: Footnotes) -> str:
+    """The line under a table of several runs."""
+    told = [
+        f"{escape(name)}: {case.extent(f'n = {len(case.steps)} steps', notes)}"
+        for name, case in zip(names, cases, strict=True)
+    ]
+    return f"<sub>{'; '.join(told)}</sub>"
 
 
 def _row(base: Cell, other: Cell, notes: Footnotes) -> list[str]:
+    refused = refusal([*base.cases, *other.cases]) if base.cases and other.cases else None
     return [
         _known(base.power, base.why_power, notes),
         _known(other.power, other.why_power, notes),
         _split(other, notes),
-        _points(base, other, notes),
-        _reduction(base, other, notes),
+        _points(base, other, refused, notes),
+        _reduction(base, other, refused, notes),
         _joules(base, notes),
         _joules(other, notes),
         f"{base.steps:,} and {other.steps:,}",
@@ -169,9 +189,11 @@ def _split(other: Cell, notes: Footnotes) -> str:
     return ", ".join(dict.fromkeys(str(case.run.spec.gpus) for case in other.cases))
 
 
-def _points(base: Cell, other: Cell, notes: Footnotes) -> str:
+def _points(base: Cell, other: Cell, refused: str | None, notes: Footnotes) -> str:
     if base.power is not None and other.power is not None:
-        return f"{100 * (other.power - base.power):+.1f} pp"
+        if refused:
+            return notes.unknown(refused)
+        return f"{100 * (other.power - base.power):+.1f} pp" + _marks(base, other, notes)
     return notes.unknown(other.why_power if other.power is None else base.why_power)
 
 
@@ -183,24 +205,20 @@ def _joules(of: Cell, notes: Footnotes) -> str:
     return notes.unknown(of.why_joules) if of.joules_per_trained is None else number(of.joules_per_trained)
 
 
-def _reduction(base: Cell, other: Cell, notes: Footnotes) -> str:
-    """The change of the time per step, negative when less; refused between different amounts of hardware."""
+def _reduction(base: Cell, other: Cell, refused: str | None, notes: Footnotes) -> str:
+    """The change of the time per step, negative when less."""
     for each in (base, other):
         if each.step_s is None:
             return notes.unknown(each.why_step)
     if not base.step_s or other.step_s is None:
         return notes.unknown("the steps took no time")
-    change = f"{100 * (other.step_s / base.step_s - 1):+.1f}%"
-    used = [{case.run.spec.total_gpus for case in each.cases} for each in (base, other)]
-    devices = {case.run.spec.device for each in (base, other) for case in each.cases}
-    if devices == {Device.CUDA} and (len(used[0] | used[1]) > 1):
-        counts = sorted(used[0] | used[1])
-        return notes.unknown(f"the runs used different numbers of GPUs ({', '.join(map(str, counts))})")
-    if len(devices) > 1:
-        return notes.unknown("one run used GPUs and the other did not")
-    if devices == {Device.CPU}:
-        return change + notes.mark("not a measurement of GPUs: no verdict follows from this ratio")
-    return change
+    if refused:
+        return notes.unknown(refused)
+    return f"{100 * (other.step_s / base.step_s - 1):+.1f}%" + _marks(base, other, notes)
+
+
+def _marks(base: Cell, other: Cell, notes: Footnotes) -> str:
+    return "".join(notes.mark(said) for said in warnings([*base.cases, *other.cases]))
 
 
 def _title(cases: Sequence[Case]) -> str:
@@ -211,6 +229,8 @@ def _title(cases: Sequence[Case]) -> str:
         kinds.append("simulated")
     if any(case.run.spec.device is Device.CPU and case.run.spec.framework != SIMULATED for case in cases):
         kinds.append("functional check on CPU")
+    if any(non_standard(case.run.spec) for case in cases):
+        kinds.append(NON_STANDARD)
     return f"{frameworks}: {placements}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
@@ -229,12 +249,17 @@ def _may_claim(cases: Sequence[Case]) -> list[str]:
         per_cell[key] = per_cell.get(key, 0) + 1
     if min(per_cell.values()) == 1:
         said.append("A run is the replicate: with one run of a placement, a difference is shown here, not proven.")
-    grains = {case.figures.account.granularity for case in cases if case.figures.account is not None}
+    grains = {grain for case in cases if (grain := granularity_of(case))}
     if len(grains) > 1:
         said.append(f"The time accounts differ in granularity ({', '.join(sorted(grains))}): they are not compared.")
-    devices = dict.fromkeys(device_of(case.run) for case in cases)
-    if len(devices) > 1:
-        said.append(f"**Not comparable**: the devices differ ({escape(' and '.join(devices))}).")
+    if differs := machines_differ(cases):
+        said.append(f"**Not comparable**: {escape(differs)}.")
+    spoiled = [f"{code(case.run.run_id)} ({escape(why)})" for case in cases if (why := case.spoiled)]
+    if spoiled:
+        said.append(f"**Contaminated**, so without a number in any comparison: {', '.join(spoiled)}.")
+    odd = [f"{code(case.run.run_id)} ({escape(why)})" for case in cases if (why := non_standard(case.run.spec))]
+    if odd:
+        said.append(f"**Non-standard**: {', '.join(odd)}.")
     unfinished = [case.run.run_id for case in cases if case.run.meta.get("status") != "finished"]
     if unfinished:
         said.append(f"Not finished: {', '.join(code(name) for name in unfinished)}.")
@@ -248,7 +273,7 @@ def _may_claim(cases: Sequence[Case]) -> list[str]:
     return [line for text in said for line in (f"> {text}", ">")][:-1]
 
 
-def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path) -> list[str]:
+def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path, notes: Footnotes) -> list[str]:
     lines: list[str] = []
     prefix = "" if len({case.run.spec.model for case in cases}) > 1 else f"{cases[0].run.spec.model} · "
     rows = [
@@ -272,7 +297,7 @@ def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path) -> list[st
             lines += [f"No phase table: {escape(case.no_window)}."]
         else:
             lines += phase_table(case.figures.phases, case.figures.window)
-            lines += ["", case.caption(f"n = {case.figures.window.steps} steps")]
+            lines += ["", case.caption(f"n = {case.figures.window.steps} steps", notes)]
         straggler = pictures.straggler_picture(case.run, case.steps, folder, f"{stem}-straggler")
         timeline = pictures.timeline_picture(case.run, case.steps, folder, f"{stem}-timeline")
         lines += ["", *_shown(straggler), "", *_shown(timeline)]
@@ -285,10 +310,10 @@ def _step_title(cases: Sequence[Case]) -> str:
     if len(cases) != 2 or any(not case.gpu for case in cases):
         return plain
     specs = [case.run.spec for case in cases]
-    alike = len({(spec.framework, spec.model, spec.total_gpus) for spec in specs}) == 1
-    devices = {device_of(case.run) for case in cases}
+    alike = len({(spec.framework, spec.model) for spec in specs}) == 1 and refusal(cases) is None
+    odd = any(non_standard(spec) for spec in specs)
     one, two = (cell([case], case.run.spec.placement.value).step_s for case in cases)
-    if not alike or len(devices) > 1 or one is None or two is None or specs[0].placement is specs[1].placement:
+    if not alike or odd or one is None or two is None or specs[0].placement is specs[1].placement:
         return plain
     more = "less" if two < one else "more"
     return (

@@ -12,6 +12,8 @@ from reports.markdown import Footnotes, code, escape, number, plural, table
 from results.store import RunTables
 
 SIMULATED = "simulated"
+NON_STANDARD = "non-standard"
+STEPS_ONLY = "recorded with steps only (BENCH_RECORD=steps)"
 NOT_SAID = "the adapter says nothing of this cell, or is not installed here"
 _SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
 
@@ -25,10 +27,27 @@ def kind_of(spec: RunSpec) -> str | None:
     return None
 
 
+def non_standard(spec: RunSpec) -> str | None:
+    """In what the run is not the standard one, which is the same in all placements; None for a standard run."""
+    ways = []
+    if spec.overrides:
+        ways.append("overrides " + ", ".join(f"{key}={value}" for key, value in sorted(spec.overrides.items())))
+    if spec.as_shipped:
+        ways.append("as shipped: the framework's own loss and correction")
+    if spec.faults:
+        ways.append(f"planted faults {', '.join(spec.faults)}")
+    return "; ".join(ways) or None
+
+
 def title(spec: RunSpec) -> str:
-    """E.g. `skyrl, async: functional check on CPU`."""
-    kind = kind_of(spec)
-    return f"{spec.framework}, {spec.placement.value}" + (f": {kind}" if kind else "")
+    """E.g. `skyrl, async: functional check on CPU, non-standard`."""
+    kinds = [kind for kind in (kind_of(spec), NON_STANDARD if non_standard(spec) else None) if kind]
+    return f"{spec.framework}, {spec.placement.value}" + (f": {', '.join(kinds)}" if kinds else "")
+
+
+def steps_only(run: RunTables) -> bool:
+    """Whether the run recorded its steps and nothing else (BENCH_RECORD=steps)."""
+    return run.meta.get("record_detail") == "steps"
 
 
 def caveat(spec: RunSpec) -> str | None:

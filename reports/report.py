@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.protocol.errors import SpecError
+from harness.protocol.spec import Placement
 from reports import figures as pictures
 from reports.case import Case
 from reports.compare import comparison
 from reports.markdown import Footnotes, escape, percent, plural
+from reports.places import without_places
 from reports.power import telemetry
 from reports.provenance import caveat, provenance, settings, title
 from reports.rates import ledger_table, straggler_table, throughput_table
@@ -23,6 +25,7 @@ from reports.tables import (
     phase_table,
     staleness_table,
     sync_table,
+    tail_table,
     unit_table,
     units_in_words,
 )
@@ -51,6 +54,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     cases = [Case.load(path) for path in run_dirs]
     folder = out / FOLDER
     lines = single(cases[0], folder) if len(cases) == 1 else comparison(cases, folder)
+    lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
     out.mkdir(parents=True, exist_ok=True)
     temporary = out / f".report.md.{os.getpid()}.new"
@@ -73,16 +77,28 @@ def single(case: Case, folder: Path) -> list[str]:
         lines += [f"> {said}", ""]
     lines += [*case.verdicts(notes), ""]
     sections = [
-        _phases(case, folder),
+        _phases(case, folder, notes),
         _stragglers(case, folder, notes),
         _account(case, folder, notes),
         _rates(case, notes),
-        ["## Staleness", "", *staleness_table(case.figures.staleness, notes), "", case.caption(_consumed(case))],
-        ["## Weight sync", "", *sync_table(case.figures.sync_proof), "", case.caption("proof outside the window")],
-        ["## Plan adherence", "", *adherence_table(case.figures.adherence, notes), "", case.caption(_started(case))],
+        ["## Staleness", "", *staleness_table(case.figures.staleness, notes), "", case.caption(_consumed(case), notes)],
+        [
+            "## Weight sync",
+            "",
+            *sync_table(case.figures.sync_proof),
+            "",
+            case.caption("proof outside the window", notes),
+        ],
+        [
+            "## Plan adherence",
+            "",
+            *adherence_table(case.figures.adherence, notes),
+            "",
+            case.caption(_started(case), notes),
+        ],
         _telemetry(case, notes),
         _recording(case, notes),
-        ["## Failures", "", *failures_table(case.run.frame("failures")), "", case.caption("the whole run")],
+        ["## Failures", "", *failures_table(case.run.frame("failures")), "", case.caption("the whole run", notes)],
         ["## Provenance", "", *provenance(case.run, notes), "", *settings(case.run)],
         _all_figures(case, notes),
     ]
@@ -91,13 +107,13 @@ def single(case: Case, folder: Path) -> list[str]:
     return [*lines, *notes.lines()]
 
 
-def _phases(case: Case, folder: Path) -> list[str]:
+def _phases(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     lines = ["## Where a step goes", ""]
     window = case.figures.window
     if window is None:
         lines += [f"No phase table: {escape(case.no_window)}."]
     else:
-        lines += [*phase_table(case.figures.phases, window), "", case.caption(f"n = {window.steps} steps"), ""]
+        lines += [*phase_table(case.figures.phases, window), "", case.caption(f"n = {window.steps} steps", notes), ""]
         lines += ["The train track of the window, boundary to boundary of steps; gaps between steps are inside."]
         lines += ["", "<details><summary>The framework's own timers</summary>", "", *native_names(case.figures.phases)]
         lines += ["", "</details>"]
@@ -109,7 +125,7 @@ def _stragglers(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     if case.figures.straggler is None:
         return [*lines, f"No straggler numbers: {escape(case.no_window)}."]
     lines += straggler_table(case.figures.straggler, case.gpu, notes)
-    return [*lines, "", case.caption(f"n = {len(case.steps)} steps")]
+    return [*lines, "", case.caption(f"n = {len(case.steps)} steps", notes)]
 
 
 def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
@@ -120,6 +136,8 @@ def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
         return [*lines, f"No time account: {escape(case.no_window)}."]
     lines += [f"Every second of the window in exactly one class, per unit; {units_in_words(account)}.", ""]
     lines += [*account_table(account, gpu=case.gpu), "", *unit_table(account, gpu=case.gpu, notes=notes), ""]
+    synchronous = case.run.spec.placement is not Placement.ASYNC
+    lines += [*tail_table(account, gpu=case.gpu, synchronous=synchronous), ""]
     hidden = hidden_line(account)
     lines += [hidden, ""] if hidden else []
     lines += show(
@@ -133,7 +151,11 @@ def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     )
     if case.figures.lifetimes is not None:
         lines += ["", *lifetime_table(case.figures.lifetimes)]
-    return [*lines, "", case.caption(f"n = {plural(len(account.units), 'unit')} over {plural(account.steps, 'step')}")]
+    return [
+        *lines,
+        "",
+        case.caption(f"n = {plural(len(account.units), 'unit')} over {plural(account.steps, 'step')}", notes),
+    ]
 
 
 def _rates(case: Case, notes: Footnotes) -> list[str]:
@@ -143,7 +165,7 @@ def _rates(case: Case, notes: Footnotes) -> list[str]:
         return [*lines, f"No rates: {escape(case.no_window)}."]
     lines += [*throughput_table(found, case.gpu, notes), ""]
     lines += [*ledger_table(found.token_ledger, found.trajectory_ledger), ""]
-    return [*lines, case.caption(f"n = {plural(len(case.steps), 'step')}")]
+    return [*lines, case.caption(f"n = {plural(len(case.steps), 'step')}", notes)]
 
 
 def _telemetry(case: Case, notes: Footnotes) -> list[str]:
@@ -153,7 +175,7 @@ def _telemetry(case: Case, notes: Footnotes) -> list[str]:
         "",
         *lines,
         "",
-        case.caption(f"n = {plural(case.run.tables['samples'].num_rows, 'sample')}"),
+        case.caption(f"n = {plural(case.run.tables['samples'].num_rows, 'sample')}", notes),
     ]
 
 
@@ -182,7 +204,15 @@ def _recording(case: Case, notes: Footnotes) -> list[str]:
 
 def _all_figures(case: Case, notes: Footnotes) -> list[str]:
     body = figure_table(case.figures.figures.values(), notes, gpu=case.gpu)
-    return ["<details><summary>All figures</summary>", "", *body, "", "</details>"]
+    return [
+        "<details><summary>All figures</summary>",
+        "",
+        *body,
+        "",
+        case.caption(f"n = {plural(len(case.steps), 'step')}", notes),
+        "",
+        "</details>",
+    ]
 
 
 def show(picture: pictures.Picture) -> list[str]:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
-from results.account import Account, UnitAccount
+from reports.markdown import UNKNOWN, Footnotes, code, escape, number, percent, plural, seconds, table
+from results.account import LOW_BAND, Account, UnitAccount
 from results.adherence import Adherence
 from results.lifetimes import Lifetimes
 from results.metrics import Figure
@@ -75,6 +75,23 @@ def account_table(account: Account, *, gpu: bool) -> list[str]:
     return table(["Class", *heads], rows, "l")
 
 
+def tail_table(account: Account, *, gpu: bool, synchronous: bool) -> list[str]:
+    """Seconds of each class inside the batches' tails, one column per pool: a part of the account, not beside it."""
+    if not synchronous or not account.tail_s:
+        why = "no batch in the window has one" if synchronous else "in async no step waits for a whole batch"
+        return [f"No tail (from the median consumed trajectory's end to the last one's): {why}."]
+    pools = list(dict.fromkeys(unit.pool for unit in account.units if unit.pool != "train"))
+    rows = []
+    for name in classes([unit.tail_seconds for unit in account.units]):
+        parts = [_in_tail(account, pool, name) for pool in pools]
+        if any(parts):
+            rows.append([escape(name.replace("_", " ")), *(_share(part, account.window_s, name) for part in parts)])
+    rows.append(["**tail**", *(_share(account.tail_s, account.window_s, "tail") for _ in pools)])
+    heads = [f"{_pool_name(pool)} ({_units(account, pool, gpu)})" for pool in pools]
+    lines = table(["Inside the tail", *heads], rows, "l")
+    return [*lines, "", "Shares are of the window. `generating` inside the tail is work, not lost time."]
+
+
 def hidden_line(account: Account) -> str | None:
     """How much of the rollout pool's work ran while the train pool trained; None where one pool takes turns."""
     mine = [unit for unit in account.units if unit.pool == "rollout"]
@@ -90,7 +107,7 @@ def hidden_line(account: Account) -> str | None:
             told.append(f"{name.replace('_', ' ')} {seconds(part)} of {seconds(whole)}")
     if not told:
         return None
-    behind = "Hidden behind training (the train pool was in train, logprob or host)"
+    behind = "Hidden behind training (the train pool was in train, logprob or host; a weight sync: it held up no turn)"
     return f"{behind}: {', '.join(told)}; the rest is exposed."
 
 
@@ -104,6 +121,7 @@ def unit_table(account: Account, *, gpu: bool, notes: Footnotes) -> list[str]:
         *(name.replace("_", " ") for name in names),
         "named",
         "mean running",
+        f"generating, below {LOW_BAND:.0%} of p95",
     ]
     rows = [
         [
@@ -112,10 +130,16 @@ def unit_table(account: Account, *, gpu: bool, notes: Footnotes) -> list[str]:
             *(_part(unit.seconds.get(name), account.window_s, name) for name in names),
             percent(unit.coverage),
             _running(unit, notes),
+            _few_turns(unit, account.window_s, notes),
         ]
         for unit in units
     ]
-    lines = table(header, rows, "l")
+    lines = [
+        *table(header, rows, "l"),
+        "",
+        f"The last column is the part of `generating` in which the unit ran fewer turns than {LOW_BAND:.0%} of the "
+        "run's 95th percentile: an engine that makes few replies is not busy.",
+    ]
     if len(account.units) > _MOST_UNITS:
         lines += ["", f"{len(account.units) - _MOST_UNITS} more units are in the results."]
     return lines
@@ -125,11 +149,18 @@ def lifetime_table(found: Lifetimes) -> list[str]:
     """Where the trajectories' own seconds went."""
     whole = found.total_s or 1.0
     rows = [
-        [escape(name.replace("_", " ")), seconds(value), percent(value / whole)]
+        [
+            escape(name.replace("_", " ")),
+            UNKNOWN if value is None else seconds(value),
+            UNKNOWN if value is None else percent(value / whole),
+        ]
         for name, value in found.seconds.items()
     ]
     rows.append([f"**{found.trajectories:,} trajectories**", f"**{seconds(found.total_s)}**", " "])
-    return table(["Trajectory-seconds", "time", "share"], rows, "l")
+    lines = table(["Trajectory-seconds", "time", "share"], rows, "l")
+    if found.seconds.get("queued") is None:
+        lines += ["", "When a request was queued at its engine is not on record: that time is inside `generating`."]
+    return lines
 
 
 def figure_table(figures: Iterable[Figure], notes: Footnotes, *, gpu: bool) -> list[str]:
@@ -308,6 +339,18 @@ def _running(unit: UnitAccount, notes: Footnotes) -> str:
     if unit.mean_running is not None:
         return number(unit.mean_running)
     return notes.unknown("the train unit runs no turns" if unit.pool == "train" else "the unit never generated")
+
+
+def _few_turns(unit: UnitAccount, whole: float, notes: Footnotes) -> str:
+    if unit.low_band_s is not None:
+        return f"{seconds(unit.low_band_s)} ({percent(unit.low_band_s / whole)})"
+    return notes.unknown("the train unit runs no turns" if unit.pool == "train" else "the unit never generated")
+
+
+def _in_tail(account: Account, pool: str, name: str) -> float:
+    """GPU-weighted mean seconds of a class inside the tail over the units of a pool."""
+    mine = [unit for unit in account.units if unit.pool == pool]
+    return sum(unit.tail_seconds.get(name, 0.0) * unit.gpus for unit in mine) / sum(unit.gpus for unit in mine)
 
 
 def _counts(*values: int) -> str:

@@ -136,8 +136,11 @@ def test_a_run_without_a_window_has_no_step_time(tmp_path: Path) -> None:
         folders.write_run(tmp_path / "async", small("async"), events, status="failed"),
     ]
     text = write_report(runs, tmp_path / "out").read_text(encoding="utf-8")
-    assert "no steady window" in reason(text, row(text, STUDY)[5])
+    assert "did not finish (status failed)" in reason(text, row(text, STUDY)[5])
     assert "Not finished: `async`" in text
+    short = [runs[0], folders.write_run(tmp_path / "short", small("async"), events)]
+    text = write_report(short, tmp_path / "out").read_text(encoding="utf-8")
+    assert "no steady window" in reason(text, row(text, STUDY)[5])
 
 
 def test_consumed_work_is_shown_and_a_difference_flagged(tmp_path: Path) -> None:
