@@ -12,6 +12,7 @@ import psutil
 from adapters.base import Adapter, Environment, adapter_names, load_adapter
 from harness.envs import cache_folder, known_environments, locate
 from harness.envs.pythons import find_python
+from harness.envs.reachable import WHAT_TO_DO, Reachable, ask_pip
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import Device, Placement
 from harness.specs import default_spec
@@ -62,6 +63,7 @@ class Facts:
     gpus: tuple[Gpu, ...]
     pythons: Mapping[str, str]  # version -> its path; a version that was not found is missing
     built: frozenset[str]  # names of the environments that are complete with today's pins
+    special_pins: Mapping[str, tuple[Reachable, ...]]  # environment not built yet -> what pip says of such pins
     own_pythons: Mapping[str, str]  # framework -> what BENCH_<FRAMEWORK>_PYTHON says
 
 
@@ -98,6 +100,7 @@ def look(environments: Sequence[Environment]) -> Facts:
         gpus=gpus,
         pythons=pythons,
         built=frozenset(e.name for e in environments if locate(e).marker() is not None),
+        special_pins=_asked(environments, pythons),
         own_pythons={
             e.framework: given for e in environments if (given := os.environ.get(e.python_variable)) is not None
         },
@@ -124,6 +127,7 @@ def judge_machine(facts: Facts, environments: Sequence[Environment]) -> list[Che
         _shm(facts),
         _disk(facts, environments),
         *_pythons(facts, environments),
+        *_special_pins(facts, environments),
         Check(
             name="C compiler",
             ok=True if facts.compiler else None,
@@ -203,6 +207,9 @@ def _missing_environment(facts: Facts, environment: Environment) -> list[str]:
     missing = []
     if environment.python not in facts.pythons:
         missing.append(f"Python {environment.python} to build the environment")
+    lost = [one.pin for one in facts.special_pins.get(environment.name, ()) if one.found is False]
+    if lost:
+        missing.append(f"{', '.join(lost)}, which pip does not find (see its line)")
     if facts.disk_free_bytes < environment.size_gb * GIGA * ROOM:
         missing.append(f"{environment.size_gb * ROOM:.1f} GB of disk to build the environment")
     return missing
@@ -263,6 +270,36 @@ def _pythons(facts: Facts, environments: Sequence[Environment]) -> list[Check]:
             )
         )
     return rows
+
+
+def _asked(environments: Sequence[Environment], pythons: Mapping[str, str]) -> dict[str, tuple[Reachable, ...]]:
+    return {
+        environment.name: tuple(ask_pip(Path(pythons[environment.python]), environment))
+        for environment in environments
+        if environment.python in pythons
+        and environment.python_variable not in os.environ
+        and locate(environment).marker() is None
+    }
+
+
+def _special_pins(facts: Facts, environments: Sequence[Environment]) -> list[Check]:
+    """One line per pin that no ordinary index has; none when every environment that needs one is built."""
+    users: dict[str, list[str]] = {}
+    judged: dict[str, Reachable] = {}
+    for environment in environments:
+        for one in facts.special_pins.get(environment.name, ()):
+            users.setdefault(one.pin, []).append(environment.name)
+            judged[one.pin] = one
+    return [
+        Check(
+            name=pin,
+            ok=one.found,
+            found={True: "pip finds it", False: "pip does not find it", None: f"not known: {one.why}"}[one.found],
+            needed=f"to build {', '.join(users[pin])}",
+            action="" if one.found else WHAT_TO_DO,
+        )
+        for pin, one in judged.items()
+    ]
 
 
 def _driver(facts: Facts) -> Check:

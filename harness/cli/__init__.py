@@ -49,7 +49,7 @@ def bench() -> None:
     """Compare RL frameworks for agentic LLM training on the same work, and see where the GPU time went.
 
     Exit codes: 0 done, 1 an error of bench itself, 2 a wrong request, 3 an environment, 4 the framework's run,
-    130 interrupted.
+    130 interrupted (Ctrl-C), 143 ended by SIGTERM, 129 by SIGHUP.
     """
 
 

@@ -4,6 +4,7 @@ import os
 
 from adapters.base import Adapter
 from harness.cli.output import table
+from harness.cli.preflight import model_line
 from harness.protocol.spec import Device, Placement, RunSpec
 from harness.specs import Resolved
 
@@ -14,7 +15,7 @@ def announcement(resolved: Resolved, adapter: Adapter) -> str:
     rows = [
         ("framework", f"{framework_line(adapter)}, {spec.placement.value}, {_pools(spec)}"),
         ("work", _work(spec)),
-        ("model", spec.model),
+        ("model", model_line(spec)),
         *(("chosen", note) for note in resolved.notes),
         ("environment", environment_line(resolved, adapter)),
     ]
@@ -22,6 +23,8 @@ def announcement(resolved: Resolved, adapter: Adapter) -> str:
     rows.append(("verified on", seen))
     if spec.device is Device.CPU and spec.framework != "simulated":
         rows.append(("note", "on CPU this is a functional check: its times say nothing about GPUs"))
+    if spec.overrides or spec.as_shipped:
+        rows.append(("non-standard", "overrides or --as-shipped: the report labels such a run, and so must you"))
     if spec.overrides:
         rows.append(("overrides", " ".join(f"{key}={value}" for key, value in spec.overrides.items())))
     if spec.faults:

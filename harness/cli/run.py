@@ -89,6 +89,8 @@ def command(
 
     Defaults are given as GPU node | CPU. The first run of a framework builds its environment, and says what that
     costs. Ctrl-C ends a run cleanly; what it recorded stays readable.
+
+    Exit codes: see bench --help. A run that a signal ended has 128 + its number: 130 Ctrl-C, 143 TERM, 129 HUP.
     """
     from adapters.base import load_adapter
     from harness.specs import check_machine, probe_machine, resolve
@@ -108,10 +110,13 @@ def command(
 
 def _run(resolved: "Resolved", adapter: "Adapter", runs_dir: Path) -> int:
     from harness.cli.announce import announcement
+    from harness.cli.preflight import preflight
     from harness.live import make_display
     from harness.run import run
 
     click.echo(announcement(resolved, adapter), err=True)
+    for unknown in preflight(resolved.spec, adapter):
+        click.echo(f"bench: {unknown}", err=True)
     result = run(resolved.spec, adapter, runs_dir, display=make_display(sys.stderr))
     try:
         _report(result.run_dir)

@@ -6,12 +6,12 @@ from pathlib import Path
 from harness.cli.output import table
 from results.metrics import Figure, RunFigures
 
-# Figure, words, how its value is shown.
+# Figure, words, how its value is shown. SLOT: GPU, or process on a machine without.
 _SHOWN: tuple[tuple[str, str, str], ...] = (
     ("wall_s", "worker, start to end", "{:.0f} s"),
     ("step_time_s", "step", "{:.2f} s"),
-    ("throughput_tokens_per_s_gpu", "throughput", "{:.1f} generated tokens/s/GPU"),
-    ("goodput_tokens_per_s_gpu", "goodput", "{:.1f} tokens/s/GPU"),
+    ("throughput_tokens_per_s_gpu", "throughput", "{:.1f} generated tokens/s/SLOT"),
+    ("goodput_tokens_per_s_gpu", "goodput", "{:.1f} tokens/s/SLOT"),
     ("rollout_busy_share", "rollout generating", "{:.1%} of the window"),
     ("wait_rollout_share", "training waits for data", "{:.1%} of the window"),
     ("tail_gap_share", "straggler gap", "{:.1%} of the rollout phase"),
@@ -29,7 +29,12 @@ _OF_GPUS = frozenset({"power_utilisation_ratio", "joules_per_trained_trajectory"
 
 def summary(found: RunFigures, report: Path, *, gpus: bool) -> str:
     """A small table and the report's path. Without GPUs no GPU figure is shown at all, not even as unknown."""
-    rows = [_row(found.figures, *shown) for shown in _SHOWN if gpus or shown[0] not in _OF_GPUS]
+    slot = "GPU" if gpus else "process"
+    rows = [
+        _row(found.figures, metric, words, form.replace("SLOT", slot))
+        for metric, words, form in _SHOWN
+        if gpus or metric not in _OF_GPUS
+    ]
     proof = found.sync_proof
     if proof.proven:
         sync = "proven"

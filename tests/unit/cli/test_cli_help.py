@@ -62,3 +62,10 @@ def test_the_installed_script_is_this_command() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "bench: No such command 'nonsense'. (see: bench --help)\n"
+
+
+def test_help_names_the_exit_codes_of_signals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("130 interrupted", "143 ended by SIGTERM", "129 by SIGHUP"):
+        assert text in shown

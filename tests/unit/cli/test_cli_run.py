@@ -1,5 +1,6 @@
 """`bench run`: what a dry run prints (and that it writes nothing), and the exit code of each way to end."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 
 import harness.run
 from harness.cli import call
+from harness.envs.reachable import Reachable
 from harness.protocol.errors import EnvError, WorkerError
 from harness.protocol.spec import RunSpec
 
+TORCH = "torch==2.13.0+cpu"
 PLACED = ["run", "--framework", "skyrl", "--placement", "async", "--device", "cpu"]
 
 
@@ -19,6 +22,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("BENCH_SKYRL_PYTHON", raising=False)
+    monkeypatch.setattr("harness.envs.reachable.ask_pip", lambda *_: [Reachable(pin=TORCH, found=True)])
 
 
 def test_dry_run_prints_all_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,6 +100,47 @@ def test_a_run_says_what_it_will_do_and_why(
     for part in ("skyrl 0.4.0, async", "device = cpu: ", "tiny", "to be built", "GB on disk", "functional check"):
         assert part in err
     assert err.endswith("bench: no network\n")
+
+
+@pytest.mark.parametrize(("found", "code"), [(False, 3), (None, 4), (True, 4)])
+def test_a_pin_that_pip_does_not_find_is_told_before_anything_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: bool | None, code: int
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise WorkerError("begun")
+
+    monkeypatch.setattr(harness.run, "run", run)
+    monkeypatch.setattr(
+        "harness.envs.reachable.ask_pip", lambda *_: [Reachable(pin=TORCH, found=found, why="no answer in 20 s")]
+    )
+    assert call(PLACED) == code
+    err = capsys.readouterr().err
+    assert ("PIP_EXTRA_INDEX_URL" in err and "begun" not in err) == (found is False)
+    assert (f"whether pip finds {TORCH} is not known (no answer in 20 s)" in err) == (found is None)
+
+
+def test_a_made_model_says_its_size_first_and_must_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise WorkerError("begun")
+
+    monkeypatch.setattr(harness.run, "run", run)
+    asked = [*PLACED, "--model", "random:qwen3-0.6b"]
+    assert call([*asked, "--dry-run"]) == 0
+    assert "to be made once: 2.4 GB in " in capsys.readouterr().out  # 0.596e9 parameters of 4 bytes on cpu
+    cuda = ["run", "--framework", "skyrl", "--placement", "async", "--device", "cuda", "--dry-run"]
+    assert call(cuda) == 0
+    assert "random:qwen3-14b, random weights, to be made once: 29.5 GB in " in capsys.readouterr().out
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12, 10**9))  # type: ignore[attr-defined]
+    assert call(asked) == 3
+    assert "take 2.4 GB, and " in (err := capsys.readouterr().err)
+    assert "has 1.0 GB free" in err
+    made = tmp_path / "cache/models/random-qwen3-0.6b-float32-r1"
+    made.mkdir(parents=True)
+    (made / "complete").touch()
+    assert call(asked) == 4
+    assert f"made before: {made}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import pytest
 from adapters.base import load_adapter
 from adapters.skyrl.environment import CPU, CUDA
 from harness.doctor import Check, Facts, Gpu, diagnose, judge_frameworks, judge_machine, look
+from harness.envs.reachable import Reachable
 
+TORCH = Reachable(pin="torch==2.13.0+cpu", found=True)
 GOOD = Facts(
     cores=8,
     memory_bytes=64_000_000_000,
@@ -21,6 +23,7 @@ GOOD = Facts(
     gpus=(Gpu(name="H100", memory_bytes=80_000_000_000),) * 8,
     pythons={"3.11": "/p311", "3.12": "/p312"},
     built=frozenset(),
+    special_pins={"skyrl-cpu-vllm": (TORCH,)},
     own_pythons={},
 )
 NO_GPU = replace(GOOD, driver=None, driver_error="no library", gpus=())
@@ -96,6 +99,20 @@ def test_cpu_needs_no_gpu_and_says_what_the_first_run_costs() -> None:
     small = replace(NO_GPU, available_bytes=1_000_000_000)
     assert cell(small, "skyrl async on cpu").ok is False
     assert cell(small, "simulated async on cpu").ok is True  # it starts no framework
+
+
+def test_a_pin_that_pip_must_be_told_of_is_checked_before_the_download() -> None:
+    assert machine(GOOD, TORCH.pin).found == "pip finds it"
+    lost = replace(NO_GPU, special_pins={"skyrl-cpu-vllm": (replace(TORCH, found=False),)})
+    row = machine(lost, TORCH.pin)
+    assert row.ok is False
+    assert "PIP_EXTRA_INDEX_URL" in row.action
+    assert "PIP_FIND_LINKS" in row.action
+    assert cell(lost, "skyrl async on cpu").ok is False
+    assert TORCH.pin in cell(lost, "skyrl async on cpu").action
+    blind = replace(NO_GPU, special_pins={"skyrl-cpu-vllm": (replace(TORCH, found=None, why="no answer"),)})
+    assert machine(blind, TORCH.pin).ok is None
+    assert cell(blind, "skyrl async on cpu").ok is True
 
 
 def test_a_python_of_the_users_own_needs_no_build() -> None:
