@@ -64,7 +64,7 @@ def steady_window(run: RunTables, tracks: Tracks) -> Steady:
     Synchronous placements: from the end of step max(1, warmup_steps) to the end of the last step. Async: from the
     end of the first step >= max(max_staleness + 1, warmup_steps) such that every trajectory it consumed started
     after update 1 became visible (weight sync of version 1 ended on every engine) and trajectories in flight have
-    reached 90 % of their cap, to the end of the last step that ended before admission closed for good. Where no cap
+    reached 90 % of their cap (or admission has closed for capacity), to the end of the last step that ended before admission closed for good. Where no cap
     was recorded, the most that were ever in flight stand for it.
     """
     steps = run.frame("steps").sort_values("end_ns").drop_duplicates("step", keep="last").sort_values("step")
@@ -149,7 +149,7 @@ def _async_begin(run: RunTables, tracks: Tracks, number: Ns, ends: Ns, first: in
     oldest = consumed.groupby("step_consumed")["start_ns"].min()
     reached = _full_ns(run.frame("gates"), tracks)
     if reached is None:
-        return "no trajectory was in flight"
+        return "trajectories in flight never reached 90 % of their cap, and admission never closed for capacity"
     for step, end in zip(number.tolist(), ends.tolist(), strict=True):
         if step >= first and step in oldest.index and int(oldest.loc[step]) >= update_one and end >= reached:
             return int(step)
@@ -160,8 +160,15 @@ def _async_begin(run: RunTables, tracks: Tracks, number: Ns, ends: Ns, first: in
 
 
 def _full_ns(gates: pd.DataFrame, tracks: Tracks) -> int | None:
-    """The first instant at which trajectories in flight reached 90 % of their cap."""
+    """The first instant at which the pipeline was full: 90 % of the cap in flight, or admission closed for capacity.
+
+    Under a staleness rule trajectories that wait to be trained on count too, so that fewer than the cap may be in
+    flight and nothing more be admitted: a closed gate is the rule's own word that it is full.
+    """
     times: list[int] = []
+    shut = gates.loc[~gates["open"].astype(bool), "mono_ns"]
+    if len(shut) > 1:  # the last close is the end of the run
+        times.append(int(shut.min()))
     told = gates[gates["in_flight"].notna() & gates["cap"].notna()]
     hit = told.loc[told["in_flight"] >= IN_FLIGHT * told["cap"], "mono_ns"]
     if not hit.empty:

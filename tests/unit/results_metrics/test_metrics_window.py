@@ -114,6 +114,23 @@ def test_an_async_window_waits_for_90_percent_of_the_cap() -> None:
     assert window.after_step == 5
 
 
+def test_an_async_pipeline_is_full_when_the_staleness_rule_admits_no_more() -> None:
+    """Finished trajectories that wait to be trained on count under the rule: 6 of 10 in flight may be all it admits."""
+    history = _async({3: 12.0})
+    history.rows["gates"].clear()
+    history.gate(0, True, 0, 10)
+    history.gate(33, False, 6, 10)
+    history.gate(34, True, 5, 10)
+    history.gate(60, False, 0, 10)  # the end of the run, which says nothing about a full pipeline
+    window = _steady(history).window
+    assert window is not None
+    assert window.after_step == 4
+    history.rows["gates"].clear()
+    history.gate(0, True, 0, 10)
+    history.gate(60, False, 0, 10)
+    assert "never closed for capacity" in _steady(history).reason
+
+
 def test_an_async_window_ends_before_admission_closes_for_good() -> None:
     history = _async({3: 12.0})
     history.gate(55, False, 3, 10)
