@@ -34,7 +34,9 @@ class Orders:
     @property
     def child_env(self) -> dict[str, str]:
         """What the child's environment has besides the inherited one."""
-        return {**self.env, RUN_ID_VARIABLE: self.run_id, SCRATCH_VARIABLE: self.scratch}
+        # TMPDIR too: a killed engine can't remove its own temporary files, and they go with the run's folder then.
+        scratch = dict.fromkeys((SCRATCH_VARIABLE, "TMPDIR"), self.scratch)
+        return {**self.env, RUN_ID_VARIABLE: self.run_id, **scratch}
 
     def to_json(self) -> str:
         """One line."""

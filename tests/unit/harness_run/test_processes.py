@@ -92,7 +92,7 @@ def test_the_orders_survive_their_line() -> None:
     )
     assert "\n" not in orders.to_json()
     assert Orders.from_json(orders.to_json()) == orders
-    assert orders.child_env == {"X": "ü\n", "BENCH_RUN_ID": "r", "BENCH_TMP": "/s"}
+    assert orders.child_env == {"X": "ü\n", "BENCH_RUN_ID": "r", "BENCH_TMP": "/s", "TMPDIR": "/s"}
 
 
 def test_only_the_tails_of_the_newest_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
