@@ -1,6 +1,6 @@
 """The time accounts of several runs side by side; of another granularity they are not comparable, and not shown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.case import Case
 from reports.comparable import bad_run, granularity_of
@@ -20,7 +20,7 @@ def accounts_beside(cases: Sequence[Case], names: Sequence[str], notes: Footnote
         if reason is not None or account is None:
             cells = [notes.unknown(reason or case.no_window) for _ in heads]
         else:
-            cells = [percent(pool[head] / account.window_s) if head in pool else " " for head in heads]
+            cells = [_share(pool, head, account.window_s) for head in heads]
         rows.append([escape(name), code(granularity_of(case)) if account else notes.unknown(case.no_window), *cells])
     header = ["Run, pool that rolls out", "granularity", *(escape(head.replace("_", " ")) for head in heads)]
     return table(header, rows, "ll")
@@ -32,6 +32,10 @@ def _rollout(case: Case) -> dict[str, float]:
         return {}
     pool = "both" if any(unit.pool == "both" for unit in account.units) else "rollout"
     return account.pool_seconds(pool) if any(unit.pool == pool for unit in account.units) else {}
+
+
+def _share(pool: Mapping[str, float], name: str, whole: float) -> str:
+    return " " if name not in pool and name != "other" else percent(pool.get(name, 0.0) / whole)
 
 
 def _why_not(case: Case, grain: str | None) -> str | None:

@@ -21,7 +21,7 @@ from reports.provenance import (
     steps_only,
     verified_on,
 )
-from reports.tables import classes, in_order, verdict
+from reports.tables import classes, fresh_verdict, in_order, verdict
 from results.collect import collect
 from results.metrics import RunFigures, compute
 from results.store import RunTables, is_collected, load_run
@@ -209,7 +209,9 @@ class Case:
         failed = any(part.passed is False for _, part in parts)
         head = "proven" if proof.proven else "**NOT proven**" if failed else "**not shown**: a part is not known"
         lines = [f"- **weight sync**: {head}"]
-        lines += [f"  - {name}: {verdict(part)}; {escape(part.why)}" for name, part in parts]
+        words = (fresh_verdict(proof), verdict(proof.changed), verdict(proof.follows))
+        told = zip(parts, words, strict=True)
+        lines += [f"  - {name}: {word}; {escape(part.why)}" for (name, part), word in told]
         return [*lines, f"  - 4 control: {escape(proof.control)}"]
 
 

@@ -81,7 +81,7 @@ def contamination_line(found: Contamination, device: Device, notes: Footnotes) -
     told = []
     if found.gpus:
         told.append(f"{', '.join(clean for clean, _ in CHECKS.values())}: {plural(found.gpus, 'GPU')} looked at")
-    if found.load_ratio is not None:
+    if found.load_ratio is not None and found.load_ratio <= BUSY:
         told.append(f"load before the launch {number(found.load_ratio)} per core")
     if found.unknown:
         told.append(f"could not look for: {', '.join(found.unknown)}")

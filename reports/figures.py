@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from harness.protocol.spec import Placement
 from reports import bars, straggler, style, timeline
+from reports.markdown import plural
 from reports.provenance import foot
 from results.store import RunTables
 
@@ -74,7 +75,7 @@ def account_picture(
     run: RunTables, rows: Sequence[bars.Row], *, granularity: str, window_s: float, folder: Path
 ) -> Picture:
     """Writes the time account of every unit."""
-    line = foot(run, f"n = {len(rows)} units")
+    line = foot(run, f"n = {plural(len(rows), 'unit')}")
     with style.styled():
         made = bars.draw_account(rows, granularity=granularity, window_s=window_s, foot=line)
     if made is None:

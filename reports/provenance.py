@@ -103,6 +103,7 @@ def foot(run: RunTables, n: str) -> str:
     split = "shared" if spec.placement is Placement.COLOCATED else str(spec.gpus)
     parts = [
         kind_of(spec),
+        NON_STANDARD if non_standard(spec) else None,
         framework_of(run) or spec.framework,
         spec.placement.value,
         spec.model + (" (random weights)" if random_weights(spec) else ""),

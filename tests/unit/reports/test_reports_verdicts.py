@@ -162,6 +162,12 @@ def test_on_cpu_the_ratio_says_that_the_processes_differ(tmp_path: Path) -> None
     assert "no verdict follows" in said
     assert "different numbers of processes (1 and 2)" in said
     assert "negative is shorter" in text
+    assert "other work ran" not in said
+    busy = [*played.play(specs[1])]
+    busy.insert(1, told("host_load", 2.0, played.BEGIN))
+    runs[1] = folders.write_run(tmp_path / "busy", specs[1], busy)
+    text = page(tmp_path / "out", *runs)
+    assert "busy: other work ran on the machine" in reasons(text, cells(text, STUDY)[REDUCTION])
 
 
 def test_accounts_of_another_granularity_are_not_shown_beside(tmp_path: Path) -> None:
@@ -245,3 +251,12 @@ def test_folders_of_the_machine_are_not_printed(tmp_path: Path, monkeypatch: pyt
         assert gone not in text, gone
     assert f"| run | `{run.name}` |" in text  # its name stays
     assert without_places([f"see {run}2/logs"], {run.name: run}) == [f"see {run}2/logs"]
+
+
+def test_without_a_bound_the_fresh_difference_is_shown_and_not_judged(tmp_path: Path) -> None:
+    spec = small(device=Device.CUDA)
+    text = page(tmp_path / "out", gpu_run(tmp_path / "run", spec))
+    assert "  - 1 fresh: shown; " in text
+    assert "| 1 fresh: within a version, engine and trainer agree | shown |" in text
+    on_cpu = page(tmp_path / "cpu", folders.write_run(tmp_path / "c", small()))
+    assert "  - 1 fresh: yes; " in on_cpu
