@@ -22,7 +22,6 @@ LOSS = (
     "actor.importance_sampling_level=token",
     "actor.rejection_sampling={level: token, action: clamp, metric: ratio, upper: 2.0, lower: 1.0e-30}",
     "actor.adv_norm=null",
-    "actor.kl_ctl=0.0",
     "actor.reward_bias=0.0",
     "actor.reward_scaling=1.0",
 )
@@ -96,6 +95,7 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
         f"actor.backend=fsdp:d{spec.gpus.train}",
         f"actor.mb_spec.max_tokens_per_mb={spec.micro_batch_tokens}",
         "actor.ppo_n_minibatches=1",
+        "actor.kl_ctl=0.0",  # AReaL's 0.1 without a reference model would penalise plain log-probabilities
         "actor.temperature=1.0",
         "actor.disable_dropout=true",
         f"actor.optimizer.lr={'1e-3' if spec.device is Device.CPU else '1e-6'}",

@@ -19,9 +19,9 @@ PHASES: Mapping[str, Phase | None] = {
     "train_step": Phase.TRAIN,
     "critic_train_step": Phase.TRAIN,
     "update_weights": Phase.WEIGHT_SYNC,
-    "save": Phase.CHECKPOINT,
-    "checkpoint_for_recover": Phase.CHECKPOINT,
-    "eval": Phase.EVAL,
+    "save": None,  # AReaL times these three in every step, whether they do anything or not: what they do is below
+    "checkpoint_for_recover": None,
+    "eval": None,
     "clear_batches": Phase.OVERHEAD,
     "rollout_pause": Phase.OFFLOAD,
     "rollout_pause_generation": Phase.OFFLOAD,
@@ -33,6 +33,8 @@ PHASES: Mapping[str, Phase | None] = {
     #
     "rollout.pause": Phase.WEIGHT_SYNC,
     "rollout.resume": Phase.WEIGHT_SYNC,
+    "actor.save": Phase.CHECKPOINT,
+    "evaluate_fn": Phase.EVAL,
     "saver.maybe_wait_for_staging": Phase.CHECKPOINT,
     "export_and_commit_stats": Phase.OVERHEAD,
     "save_perf_tracer": Phase.OVERHEAD,

@@ -129,7 +129,9 @@ class BenchTrainer(PPOTrainer):
             watch_pauses(self.recorder, rollout, self.engines)
         for name in ("pause", "resume"):
             tap_function(rollout, name, f"rollout.{name}", self.track)
-        tap_function(self.saver, "maybe_wait_for_staging", "saver.maybe_wait_for_staging", self.track)
+        if self.saver.is_async:
+            tap_function(self.saver, "maybe_wait_for_staging", "saver.maybe_wait_for_staging", self.track)
+        tap_function(self, "_evaluate_fn", "evaluate_fn", self.track)
         set_version: Any = require(rollout, "set_version")
 
         def and_probe(version: int) -> None:
@@ -158,6 +160,7 @@ class BenchTrainer(PPOTrainer):
                 update(meta)
             self.track.note("update_weights", version=version)
 
+        tap_function(actor, "save", "actor.save", self.track)
         actor.prepare_batch = prepare_batch
         actor.update_weights = update_weights
 
