@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tracked import finish
+from tracked import finish, options
 
 from adapters.base import load_adapter
 from harness.protocol.recorder import DETAIL_VARIABLE
@@ -42,7 +42,11 @@ def step_seconds(folder: Path, recorded: bool) -> float:
 
 def main() -> int:
     """Runs the pairs, prints the figures."""
-    pairs = int(os.environ.get("PAIRS", "3"))
+    record = options(__doc__ or "").parse_args().record  # before minutes of runs: a mistyped flag is told at once
+    given = os.environ.get("PAIRS", "3")
+    if not given.isdigit() or int(given) < 1:
+        raise SystemExit(f"PAIRS = {given}: allowed is a whole number from 1 up")
+    pairs = int(given)
     logs: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(pairs):
@@ -67,6 +71,7 @@ def main() -> int:
         ok=ok,
         description=__doc__ or "",
         sources=("harness/protocol", "adapters", "workloads"),
+        record=record,
     )
 
 

@@ -1,16 +1,13 @@
 """What the sampler costs: its share of one core at 10 Hz with 8 stand-in GPUs, beside a bare loop that only reads.
 
-    python benchmarks/sampler_cost.py [--seconds 20] [--gpus 8] [--hz 10] [--repeats 3]
+    python benchmarks/sampler_cost.py [--seconds 20] [--gpus 8] [--hz 10] [--repeats 3] [--record]
 
 Both run at the same time, on the same stand-in library (compiled with `cc`), and are measured over the same stretch
 after their start: the ratio of the two is steadier than either share. The stand-in answers from memory, so this is
-the sampler's own cost, without the driver's. Prints one JSON object.
+the sampler's own cost, without the driver's. Limit, at these defaults: a median of at most 5 % of one core.
 """
 
-import argparse
-import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -20,11 +17,13 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+from tracked import finish, options
 
 from harness.protocol.errors import BenchError, EnvError, WorkerError
 from results.samples import read_samples
 
 SOURCE = Path(__file__).parents[1] / "tests" / "nvml_stand_in" / "nvml_stand_in.c"
+LIMIT_CORE_RATIO = 0.05
 SETTLE_S = 4.0  # start-up, and the sampler's measurement of refresh periods, are not part of the figure
 
 # The least that reads the same sensors as often: power and energy at the full rate, state at 5 Hz, nothing kept.
@@ -105,38 +104,46 @@ def measure(folder: Path, *, gpus: int, hz: float, seconds: float) -> dict[str, 
 
 def main() -> int:
     """The command; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__ or "")
     parser.add_argument("--seconds", type=float, default=20.0, help="measured stretch of each repeat")
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--hz", type=float, default=10.0)
     parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
             compile_stand_in(folder)
             repeats = [
-                measure(folder, gpus=options.gpus, hz=options.hz, seconds=options.seconds)
-                for _ in range(options.repeats)
+                measure(folder, gpus=given.gpus, hz=given.hz, seconds=given.seconds) for _ in range(given.repeats)
             ]
         except BenchError as error:
             print(error, file=sys.stderr)
             return error.exit_code
     shares = [repeat["sampler_core_ratio"] for repeat in repeats]
     ratios = [repeat["sampler_core_ratio"] / repeat["bare_loop_core_ratio"] for repeat in repeats]
-    result = {
-        "benchmark": "sampler_cost",
-        "gpus": options.gpus,
-        "hz": options.hz,
-        "seconds": options.seconds,
-        "n": len(repeats),
-        "sampler_core_ratio": {"median": median(shares), "min": min(shares), "max": max(shares)},
-        "against_bare_loop": {"median": median(ratios), "min": min(ratios), "max": max(ratios)},
-        "repeats": repeats,
-        "machine": {"cpu_count": os.cpu_count(), "python": platform.python_version(), "kernel": platform.release()},
-    }
-    print(json.dumps(result, indent=1))
-    return 0
+    cost = {"median": median(shares), "min": min(shares), "max": max(shares)}
+    return finish(
+        "sampler_cost",
+        {
+            "gpus": given.gpus,
+            "hz": given.hz,
+            "seconds": given.seconds,
+            "sampler_core_ratio": _rounded(cost),
+            "against_bare_loop": _rounded({"median": median(ratios), "min": min(ratios), "max": max(ratios)}),
+            "limits": {"sampler_core_ratio": LIMIT_CORE_RATIO},
+            "rounds": len(repeats),
+            "repeats": [_rounded(repeat) for repeat in repeats],
+        },
+        ok=cost["median"] <= LIMIT_CORE_RATIO,
+        description=__doc__ or "",
+        sources=("harness/telemetry", "harness/protocol", "tests/nvml_stand_in", "benchmarks/sampler_cost.py"),
+        record=given.record,
+    )
+
+
+def _rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in figures.items()}
 
 
 if __name__ == "__main__":

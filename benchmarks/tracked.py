@@ -13,15 +13,21 @@ RESULTS = Path(__file__).with_name("results.jsonl")
 
 
 def finish(
-    benchmark: str, figures: Mapping[str, object], *, ok: bool, description: str, sources: Sequence[str] = (".",)
+    benchmark: str,
+    figures: Mapping[str, object],
+    *,
+    ok: bool,
+    description: str,
+    sources: Sequence[str] = (".",),
+    record: bool | None = None,
 ) -> int:
-    """Prints the figures; returns 0, or 1 when a stated limit was missed. Reads --record from the command line.
+    """Prints the figures; returns 0, or 1 when a stated limit was missed.
 
-    `sources` are the paths (from the repository's top) whose code is measured: `dirty` is about them only.
+    `sources` are the paths (from the repository's top) whose code is measured: `dirty` is about them only. `record`
+    None: as --record on the command line says, with nothing else there; `options` reads it before a long measurement.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--record", action="store_true", help=f"append the result to {RESULTS.name}")
-    arguments = parser.parse_args()
+    if record is None:
+        record = options(description).parse_args().record
     row = {
         "benchmark": benchmark,
         "utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -37,10 +43,17 @@ def finish(
         "ok": ok,
     }
     print(json.dumps(row, indent=2))
-    if arguments.record:
+    if record:
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
     return 0 if ok else 1
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """A parser that knows --record."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help=f"append the result to {RESULTS.name}")
+    return parser
 
 
 def _git(*arguments: str) -> str | None:

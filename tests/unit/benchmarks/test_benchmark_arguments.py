@@ -1,0 +1,78 @@
+"""The benchmarks' command lines: --record appends one row, and a mistake is told before anything is measured."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+@pytest.fixture
+def tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module with its results in a folder of the test."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import tracked as module
+
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results.jsonl")
+    return module
+
+
+def rows(tracked: ModuleType) -> list[dict[str, Any]]:
+    path: Path = tracked.RESULTS
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2])
+@pytest.mark.parametrize("record", [True, False])
+def test_sampler_cost_has_a_limit_and_is_recorded(
+    tracked: ModuleType, monkeypatch: pytest.MonkeyPatch, share: float, record: bool
+) -> None:
+    import sampler_cost
+
+    measured = {"sampler_core_ratio": share, "bare_loop_core_ratio": 0.01, "memory_bytes": 1.0}
+    monkeypatch.setattr(sampler_cost, "measure", lambda *_, **__: measured)
+    monkeypatch.setattr(sampler_cost, "compile_stand_in", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["sampler_cost.py", "--repeats", "2", *(["--record"] if record else [])])
+    assert sampler_cost.main() == (0 if share <= 0.05 else 1)
+    found = rows(tracked)
+    assert len(found) == record
+    for row in found:
+        assert (row["benchmark"], row["ok"], row["rounds"]) == ("sampler_cost", share <= 0.05, 2)
+        assert (row["gpus"], row["hz"], row["limits"]) == (8, 10.0, {"sampler_core_ratio": 0.05})
+        assert row["sampler_core_ratio"]["median"] == share
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_recording_pair_takes_pairs_and_record(
+    tracked: ModuleType, monkeypatch: pytest.MonkeyPatch, record: bool
+) -> None:
+    import recording_pair
+
+    seconds = iter([1.02, 1.0, 1.0, 1.01])  # on, off; then the other order
+    monkeypatch.setattr(recording_pair, "step_seconds", lambda *_: next(seconds))
+    monkeypatch.setattr(sys, "argv", ["recording_pair.py", *(["--record"] if record else [])])
+    monkeypatch.setenv("PAIRS", "2")
+    assert recording_pair.main() in (0, 1)
+    assert next(seconds, None) is None
+    found = rows(tracked)
+    assert len(found) == record
+    for row in found:
+        assert (row["benchmark"], row["pairs"]) == ("recording_pair", 2)
+        assert row["low"] <= row["ratio"] <= row["high"]
+
+
+@pytest.mark.parametrize(("pairs", "words"), [("0", []), ("two", []), ("1", ["--recrod"])])
+def test_a_mistake_is_told_before_any_run(
+    tracked: ModuleType, monkeypatch: pytest.MonkeyPatch, pairs: str, words: list[str]
+) -> None:
+    import recording_pair
+
+    monkeypatch.setattr(recording_pair, "step_seconds", lambda *_: pytest.fail("a run was started"))
+    monkeypatch.setattr(sys, "argv", ["recording_pair.py", *words])
+    monkeypatch.setenv("PAIRS", pairs)
+    with pytest.raises(SystemExit):
+        recording_pair.main()
