@@ -1,0 +1,106 @@
+"""`.ci/run` itself, in a folder where every tool it calls is a stand-in: what it counts, names and starts."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / ".ci" / "run"
+# Notes its words, and leaves what the tool would. `bench run` of a placement in $FAIL_ONCE ends with 4 once.
+TOOL = r"""#!/bin/bash
+name=$(basename "$0"); echo "$name $*" >>"$CALLS"
+if read -r -t 5 line || (( $? > 128 )); then echo "standard input is open"; exit 9; fi
+case "$name $*" in
+"pytest"*) echo "3 passed in 0.10s" ;;
+*" -m venv "*) mkdir -p "$3/bin"; for tool in pip bench; do cp "$0" "$3/bin/$tool"; done ;;
+*"--dry-run"*) ;;
+"bench report latest"*) mkdir -p report/figures; touch report/report.md ;;
+"bench run"*)
+    for placement in $FAIL_ONCE $FAIL; do
+        case "$*" in *"--framework skyrl --placement $placement "*)
+            if [[ $placement == "$FAIL" || ! -e $CALLS.$placement ]]; then touch "$CALLS.$placement"; exit 4; fi ;;
+        esac
+    done ;;
+esac
+"""
+TOOLS = ("python", "pip", "pytest", "bench", "ruff", "mypy", "lint-imports")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with the script and its stand-ins."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(SCRIPT, tmp_path / ".ci" / "run")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in TOOLS:
+        (tmp_path / ".venv" / "bin" / name).write_text(TOOL)
+        (tmp_path / ".venv" / "bin" / name).chmod(0o755)
+    (tmp_path / ".venv" / "bin" / "activate").write_text(f"PATH={tmp_path}/.venv/bin:$PATH\n")
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+def ci(clone: Path, *words: str, **environ: str) -> tuple[int, list[str], list[str]]:
+    """Exit code, lines of output, and the tools' calls. Standard input stays open, as in a terminal."""
+    calls = clone / "calls"
+    env = {"FAIL_ONCE": "", "FAIL": "", "PYTHON": str(clone / ".venv/bin/python"), **environ}
+    reading, writing = os.pipe()
+    try:
+        done = subprocess.run(
+            ["bash", str(clone / ".ci/run"), *words],
+            env={**os.environ, "CI": "true", "TMPDIR": str(clone / "tmp"), "CALLS": str(calls), **env},
+            stdin=reading,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        os.close(reading)
+        os.close(writing)
+    lines = (done.stdout + done.stderr).splitlines()
+    return done.returncode, lines, calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_all_of_it(clone: Path) -> None:
+    code, lines, calls = ci(clone)
+    assert code == 0, "\n".join(lines)
+    # 3 tests twice; format, lint, types, layers, wheel, environment twice, three runs, a report
+    assert lines[-1] == "17 passed, 0 failed"
+    assert "FLAKY: 0 (passed only when tried again)" in lines
+    (framework,) = [call for call in calls if call.startswith("pytest -m framework")]
+    for name in ("test_framework_runs.py", "test_skyrl_in_its_environment.py"):
+        assert name in framework
+        assert (SCRIPT.parents[1] / "tests/framework" / name).is_file()
+    assert not list((clone / "tmp").iterdir())
+
+
+def test_a_flaky_cell_is_named_and_counted(clone: Path) -> None:
+    code, lines, _ = ci(clone, FAIL_ONCE="colocated async")
+    assert code == 0, "\n".join(lines)
+    assert lines[-3] == "FLAKY: 2 (passed only when tried again): skyrl colocated, skyrl async"
+    assert lines[-1] == "17 passed, 0 failed"
+
+
+def test_a_cell_that_fails_twice_has_failed(clone: Path) -> None:
+    code, lines, _ = ci(clone, FAIL="async")
+    assert code == 1
+    assert lines[-1] == "16 passed, 1 failed"
+    assert any(line.startswith("left for a look") for line in lines)
+    assert "FLAKY: 0 (passed only when tried again)" in lines
+    assert any(line.startswith("=== FAILED: skyrl async, exit code 4") for line in lines)
+
+
+def test_another_python_is_found_where_python311_is_not(clone: Path, tmp_path: Path) -> None:
+    names = clone / "names"
+    names.mkdir()
+    for name, code in (("python3.11", 127), ("python3", 0)):
+        (names / name).write_text(f'#!/bin/bash\necho "{name} $*" >>"$CALLS"\nexit {code}\n')
+        (names / name).chmod(0o755)
+    _, lines, calls = ci(clone, "--quick", PYTHON="", PATH=f"{names}:{os.environ['PATH']}")
+    assert any(call.startswith("python3 -m venv") for call in calls), "\n".join(lines)
+    code, lines, _ = ci(clone, "--quick", PYTHON=str(names / "python3.11"))
+    assert code == 3
+    assert any("no Python 3.11 or newer" in line for line in lines)
