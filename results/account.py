@@ -14,12 +14,14 @@ from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement, RunSpec
 from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
 from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
-from results.rollout import SILENT, Placed, Shared, down_times, engine_work, pool_work, rollout_timeline
+from results.rollout import SILENT, Placed, Shared, Unit, down_times, engine_work, pool_work, rollout_unit, sync_known
 from results.stats import weighted_quantile
 from results.store import RunTables
 from results.tracks import Tracks
 from results.window import Window
 
+# No framework tells the engines' running counts by instant; where one does, `generating` can rest on them.
+CLIENT = "client"
 LOW_BAND = 0.25  # of the run's p95 of running turns: below it an engine generates, but little
 OTHER_SHARE, OTHER_STEP_S = 0.01, 0.050  # `other` may be the larger of the two
 
@@ -34,9 +36,10 @@ class UnitAccount:
     timeline: Timeline
     seconds: Mapping[str, float]
     tail_seconds: Mapping[str, float]  # per class, inside the tail of synchronous batches
-    hidden_seconds: Mapping[str, float]  # rollout units: while the train unit trained; the rest is exposed
+    hidden_seconds: Mapping[str, float]  # rollout units: while the train unit trained (syncs: blocking nobody)
     mean_running: float | None = None  # turns open while generating
     low_band_s: float | None = None  # generating with fewer turns than LOW_BAND of the run's p95
+    blocked_sync_s: float | None = None  # rollout units: see Account.blocked_sync_s
 
     @property
     def other_s(self) -> float:
@@ -54,6 +57,7 @@ class Account:
     """The units' accounts over one window, and the defects of the spans behind them."""
 
     granularity: str  # engine | pool: what a rollout unit is; runs of different granularity are not compared
+    evidence: str  # what `generating` rests on: client (a turn is open at the client, an upper bound) | engine
     units: tuple[UnitAccount, ...]
     window_s: float
     steps: int
@@ -81,6 +85,16 @@ class Account:
     def covered(self) -> bool:
         """Whether every unit keeps to what is allowed."""
         return self.worst.other_s <= self.allowed_other_s
+
+    @property
+    def blocked_sync_s(self) -> float | None:
+        """Seconds in which the trainer was in a weight sync, a rollout unit was not paused, and its turns were open.
+
+        GPU-weighted mean over the rollout units. The one controller may be held up there: replies that wait to be
+        read look like turns that generate. None: colocated, or no pause of the rollout side is on record.
+        """
+        known = [(unit.blocked_sync_s, unit.gpus) for unit in self.units if unit.blocked_sync_s is not None]
+        return sum(s * gpus for s, gpus in known) / sum(gpus for _, gpus in known) if known else None
 
     def pool_seconds(self, pool: str) -> dict[str, float]:
         """GPU-weighted mean seconds per class over the units of a pool; sums to the window."""
@@ -120,16 +134,18 @@ def make_account(
     placed = Placed.of(tracks) if engines else None
     gpus = run.spec.gpus.rollout / len(names)
     running: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
-    timelines: list[Timeline] = []
+    parts: list[Unit] = []
+    paused = sync_known(shared)
     for name in names:
         index = engines.index(name) if name in engines else SILENT
         work = pool_work(tracks) if placed is None else engine_work(tracks, placed, index)
-        timeline, count = rollout_timeline(shared, work, name, engines, colocated)
-        generating = timeline.codes == CODES[Class.GENERATING]
-        running.append((count[generating], np.diff(timeline.edges)[generating].astype(np.float64)))
-        timelines.append(timeline)
+        part = rollout_unit(shared, work, name, engines, colocated)
+        generating = part.timeline.codes == CODES[Class.GENERATING]
+        running.append((part.running[generating], np.diff(part.timeline.edges)[generating].astype(np.float64)))
+        parts.append(part)
     p95 = weighted_quantile(np.concatenate([c for c, _ in running]), np.concatenate([w for _, w in running]), 0.95)
-    for name, timeline, (count, weight) in zip(names, timelines, running, strict=True):
+    for name, part, (count, weight) in zip(names, parts, running, strict=True):
+        timeline = part.timeline
         units.append(
             UnitAccount(
                 unit=name or rollout_pool,
@@ -138,14 +154,16 @@ def make_account(
                 timeline=timeline.merged(),
                 seconds=named(timeline),
                 tail_seconds=inside(timeline, tails, TAIL_CLASSES),
-                hidden_seconds={} if colocated else hidden(timeline, train.timeline),
+                hidden_seconds={} if colocated else hidden(timeline, train.timeline, part.wanted),
                 mean_running=float(count @ weight / weight.sum()) if weight.size else None,
                 low_band_s=None if p95 is None else float(weight[count < LOW_BAND * p95].sum()) / 1e9,
+                blocked_sync_s=part.blocked_s if paused and not colocated else None,
             )
         )
     tail_s, tail_e = merge(*clip(*tails, low, high))
     return Account(
         granularity="engine" if engines else "pool",
+        evidence=CLIENT,
         units=tuple(units),
         window_s=window.seconds,
         steps=window.steps,

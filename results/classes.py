@@ -64,6 +64,15 @@ def inside(timeline: Timeline, others: tuple[Ns, Ns], classes: tuple[Class, ...]
     return {name: s for name, s in named(timeline, cells).items() if name in {member.value for member in classes}}
 
 
-def hidden(timeline: Timeline, train: Timeline) -> dict[str, float]:
-    """Seconds of each class while the train unit was in train, logprob or host."""
-    return inside(timeline, train.where(*TRAIN_BUSY), tuple(member for member in Class if member is not Class.OTHER))
+def hidden(timeline: Timeline, train: Timeline, wanted: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Seconds of each class while the train unit was in train, logprob or host.
+
+    A weight sync is judged by whom it blocks: it is exposed in the cells that are `wanted` (a trajectory of the unit
+    generates or wants to), and hidden in the others, whatever the train unit does.
+    """
+    behind = tuple(member for member in Class if member not in (Class.OTHER, Class.WEIGHT_SYNC))
+    seconds = inside(timeline, train.where(*TRAIN_BUSY), behind)
+    free = (timeline.codes == CODES[Class.WEIGHT_SYNC]) & ~wanted
+    if free.any():
+        seconds[Class.WEIGHT_SYNC.value] = float(np.diff(timeline.edges)[free].sum()) / 1e9
+    return seconds

@@ -17,10 +17,11 @@ class Lifetimes:
     """Trajectory-seconds inside the window, from start until trained on, dropped or (not ok, open) ended.
 
     `seconds`: queued, generating, paused (by a weight sync, inside a turn), tool, reward, agent (the rest of a life),
-    buffer_wait (ended ok, waiting to be trained on). `agent` below 0 tells of records that overlap.
+    buffer_wait (ended ok, waiting to be trained on). `agent` below 0 tells of records that overlap. `queued` is None
+    where a turn does not say when its request was submitted: what it queued is then inside `generating`.
     """
 
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float | None]
     total_s: float
     trajectories: int
 
@@ -44,14 +45,20 @@ def lifetimes(run: RunTables, tracks: Tracks, window: Window, left: Ns) -> Lifet
         others = of_unit(syncs, name, tracks.engines)
         paused += float(overlap(begin[mine], np.maximum(stop[mine], begin[mine]), others).sum()) / 1e9
     alive = inside(tracks.life_start, end)
-    seconds = {
-        "queued": inside(tracks.turn_submitted, np.minimum(turns.start, turn_end)),
-        "generating": inside(turns.start, turn_end) - paused,
+    open_inside = (tracks.turn_submitted < high) & (turn_end > low)
+    known = bool(tracks.queue_known[open_inside].all())
+    queued = inside(tracks.turn_submitted, np.minimum(turns.start, turn_end))
+    generating = inside(turns.start, turn_end) - paused
+    seconds: dict[str, float | None] = {
+        "queued": queued if known else None,
+        "generating": generating if known else generating + queued,
         "paused": paused,
         "tool": inside(tools.start, np.minimum(tools.end, tracks.end_of(tools.life, tools.end))),
         "reward": inside(rewards.start, np.minimum(rewards.end, tracks.end_of(rewards.life, rewards.end))),
         "buffer_wait": inside(end, gone),
     }
-    seconds["agent"] = alive - sum(seconds[name] for name in ("queued", "generating", "paused", "tool", "reward"))
+    parts = ("queued", "generating", "paused", "tool", "reward")
+    seconds["agent"] = alive - sum(seconds[name] or 0.0 for name in parts)
+    buffered = seconds["buffer_wait"] or 0.0
     lived = (tracks.life_start < high) & (gone > low)
-    return Lifetimes(seconds=seconds, total_s=alive + seconds["buffer_wait"], trajectories=int(lived.sum()))
+    return Lifetimes(seconds=seconds, total_s=alive + buffered, trajectories=int(lived.sum()))

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.protocol.phases import Phase, Pool
-from results.account import Account, make_account
+from results.account import CLIENT, Account, make_account
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
 from results.energy import Energy, energy
@@ -126,6 +126,7 @@ OF_WINDOW: Mapping[str, str] = {
     "wait_rollout_share": "ratio",
     "sync_s_mean": "s",
     "rollout_busy_share": "ratio",
+    "blocked_sync_s": "s",
 }
 
 
@@ -256,7 +257,14 @@ def _account(figures: _Figures, account: Account, rows: tuple[PhaseRow, ...], wi
     figures.put("wait_rollout_share", "ratio", value, n=window.steps, note=waits)
     side = Pool.BOTH.value if Pool.BOTH.value in pools else Pool.ROLLOUT.value
     busy = account.pool_seconds(side).get(Class.GENERATING.value, 0.0) / account.window_s
-    figures.put("rollout_busy_share", "ratio", busy, n=window.steps, note=f"{account.granularity} granularity")
+    note = f"{account.granularity} granularity"
+    if account.evidence == CLIENT:
+        note += "; turn open at the client: an upper bound of generating"
+    figures.put("rollout_busy_share", "ratio", busy, n=window.steps, note=note)
+    blocked = account.blocked_sync_s
+    why = "colocated: the pools take turns" if side == Pool.BOTH.value else "no pause of the rollout side is on record"
+    known = "of the window: the trainer synced, the engines were not paused, turns were open at the client"
+    figures.put("blocked_sync_s", "s", blocked, n=window.steps, note=why if blocked is None else known)
     sync = next((row for row in rows if row.phase == Phase.WEIGHT_SYNC.value), None)
     figures.put(
         "sync_s_mean",

@@ -22,6 +22,7 @@ class Work:
     """What happens on one rollout unit: turns running, tool calls waited for, trajectories that live there."""
 
     turns: tuple[Ns, Ns]
+    wants: tuple[Ns, Ns]  # from when a turn was submitted to its end
     tools: tuple[Ns, Ns]
     lives: tuple[Ns, Ns]
 
@@ -47,7 +48,12 @@ class Placed:
 def pool_work(tracks: Tracks) -> Work:
     """The work of the whole pool."""
     turns, tools = tracks.turns, tracks.tools
-    return Work((turns.start, turns.end), (tools.start, _tool_end(tracks)), (tracks.life_start, tracks.life_end))
+    return Work(
+        (turns.start, turns.end),
+        (tracks.turn_submitted, turns.end),
+        (tools.start, _tool_end(tracks)),
+        (tracks.life_start, tracks.life_end),
+    )
 
 
 def engine_work(tracks: Tracks, placed: Placed, engine: int) -> Work:
@@ -55,6 +61,7 @@ def engine_work(tracks: Tracks, placed: Placed, engine: int) -> Work:
     turns, mine, its_tools = tracks.turns, tracks.turn_engine == engine, placed.tool_engine == engine
     return Work(
         (turns.start[mine], turns.end[mine]),
+        (tracks.turn_submitted[mine], turns.end[mine]),
         (tracks.tools.start[its_tools], placed.tool_end[its_tools]),
         (turns.start[mine], placed.stay_end[mine]),
     )
@@ -111,6 +118,12 @@ class Shared:
         )
 
 
+def sync_known(shared: Shared) -> bool:
+    """Whether a pause of the rollout side by a weight sync is on record inside the window."""
+    syncs = shared.syncs
+    return bool(((syncs["start_ns"] < shared.high) & (syncs["end_ns"] > shared.low)).any())
+
+
 def sync_rows(run: RunTables, tracks: Tracks) -> pd.DataFrame:
     """Pauses of the rollout side by weight syncs: columns start_ns, end_ns, engine (of every engine: no known one)."""
     synced, leaves = run.frame("weight_syncs"), _leaves(tracks)
@@ -140,12 +153,20 @@ def of_unit(rows: pd.DataFrame, name: str | None, engines: tuple[str, ...]) -> t
     return mine["start_ns"].to_numpy(np.int64), mine["end_ns"].to_numpy(np.int64)
 
 
-def rollout_timeline(
-    shared: Shared, work: Work, name: str | None, engines: tuple[str, ...], colocated: bool
-) -> tuple[Timeline, npt.NDArray[np.int64]]:
-    """One rollout unit's classes, and the turns open in each cell."""
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One rollout unit over the window, cell by cell."""
+
+    timeline: Timeline
+    running: npt.NDArray[np.int64]  # turns open at the client
+    wanted: npt.NDArray[np.bool_]  # a trajectory of the unit generates, or waits to
+    blocked_s: float  # a turn was open and the unit not paused, while the train unit was in a weight sync
+
+
+def rollout_unit(shared: Shared, work: Work, name: str | None, engines: tuple[str, ...], colocated: bool) -> Unit:
+    """One rollout unit's classes, and what happened beside them."""
     sync, offload = of_unit(shared.syncs, name, engines), of_unit(shared.offloads, name, engines)
-    marks = (shared.down, sync, offload, work.turns, work.tools, work.lives, shared.lives, shared.waits)
+    marks = (shared.down, sync, offload, work.turns, work.wants, work.tools, work.lives, shared.lives, shared.waits)
     grid = grid_of(shared.low, shared.high, shared.train.edges, *(times for pair in marks for times in pair))
     running, here, anywhere = (level(*each, grid) for each in (work.turns, work.lives, shared.lives))
     evidence = {
@@ -159,10 +180,14 @@ def rollout_timeline(
         Class.WAIT_TRAIN: level(*shared.waits, grid) > 0,
     }
     codes = np.select(list(evidence.values()), [CODES[member] for member in evidence], OTHER_CODE).astype(np.int8)
+    beside = shared.train.at(grid)
+    blocked = (beside == CODES[Class.WEIGHT_SYNC]) & ~evidence[Class.WEIGHT_SYNC] & (running > 0)
     if colocated:
-        beside = shared.train.at(grid)
+        # No other pool to wait for: a closed gate inside the generate span is the framework between trajectories.
+        codes[codes == CODES[Class.WAIT_TRAIN]] = CODES[Class.AGENT]
         codes = np.where(beside == ROLLOUT_REGION, codes, beside).astype(np.int8)
-    return Timeline(grid, codes), running
+    wanted = level(*work.wants, grid) > 0
+    return Unit(Timeline(grid, codes), running, wanted, float(np.diff(grid)[blocked].sum()) / 1e9)
 
 
 def down_times(run: RunTables, roles: tuple[str, ...], low: int, high: int) -> tuple[Ns, Ns]:

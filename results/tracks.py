@@ -41,6 +41,7 @@ class Tracks:
     life_end: Ns
     turns: Calls
     turn_submitted: Ns  # the turn's start where the recorder did not know
+    queue_known: npt.NDArray[np.bool_]  # the recorder did know; else a turn may hold time in a queue
     turn_tokens: npt.NDArray[np.float64]  # generated tokens, NaN where unknown
     turn_engine: Index  # index into `engines`; UNKNOWN where the framework hides it
     answered: npt.NDArray[np.bool_]  # the turn was closed with a reply; only then can it say its engine
@@ -95,6 +96,7 @@ def tracks(run: RunTables) -> Tracks:
     replied = ~np.isnan(floats(turns.column("generated_tokens"))) | (ints(engine, UNKNOWN) != UNKNOWN)
     answered[: closed_turns.start.size] = replied
     submitted = ints(turns.column("submitted_ns"), UNKNOWN)
+    queue_known = np.concatenate((submitted != UNKNOWN, np.zeros(open_turns.start.size, dtype=np.bool_)))
     submitted = np.where(submitted == UNKNOWN, closed_turns.start, np.minimum(submitted, closed_turns.start))
     return Tracks(
         leaves=leaves,
@@ -103,6 +105,7 @@ def tracks(run: RunTables) -> Tracks:
         life_end=life_end,
         turns=all_turns,
         turn_submitted=np.concatenate((submitted, open_turns.start)),
+        queue_known=queue_known,
         turn_tokens=np.concatenate((floats(turns.column("generated_tokens")), np.full(open_turns.start.size, np.nan))),
         turn_engine=_told_engine(all_turns, turn_engine.astype(np.int64), answered, len(engines)),
         answered=answered,

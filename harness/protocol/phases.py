@@ -35,7 +35,7 @@ class Pool(StrEnum):
 # span with one; a weight sync is a `weight_sync` span with a `version`.
 TURN_ATTRIBUTES = (
     "engine",  # address of the server that answered, or None when the framework hides it
-    "submitted_ns",  # monotonic ns at which the request was handed to the framework's client
+    "submitted_ns",  # monotonic ns at which the request was queued at the engine, or None when that is not seen
     "prompt_tokens",
     "generated_tokens",  # counted from the ids the engine returned, never from the plan
     "version_start",  # policy version visible when the turn began

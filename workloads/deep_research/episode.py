@@ -265,7 +265,8 @@ class _Attempt:
             turn=number,
             attributes={
                 "engine": reply.engine if reply else None,
-                "submitted_ns": start_ns,
+                # When the framework handed the request to an engine; the loop sees only its own call.
+                "submitted_ns": None,
                 "prompt_tokens": prompt_tokens,
                 "generated_tokens": len(reply.ids) if reply else None,
                 "version_start": reply.version_start if reply else None,

@@ -160,7 +160,9 @@ def test_every_instant_has_the_class_it_was_given(
     for unit in account.units:
         assert sum(unit.seconds.values()) == pytest.approx(END)
         busy_s = sum(_unit(account, "train").seconds.get(name, 0) for name in ("train", "logprob", "host"))
-        assert sum(unit.hidden_seconds.values()) <= busy_s + 1e-6
+        # A sync is judged by whom it holds up: it can be hidden while the trainer is in that sync itself.
+        behind = {name: s for name, s in unit.hidden_seconds.items() if name != "weight_sync"}
+        assert sum(behind.values()) <= busy_s + 1e-6
         assert all(unit.hidden_seconds[name] <= unit.seconds[name] + 1e-9 for name in unit.hidden_seconds)
 
 
@@ -303,3 +305,65 @@ def test_turns_of_a_killed_run_are_open_to_the_end() -> None:
     history.add("opens", id=3, phase="generation", native_name="turn", trajectory_id="t", start_ns=ns(10))
     account = _account(history)
     assert _unit(account, "e0").seconds == pytest.approx({"generating": 35.0, "agent": 5.0})
+
+
+def _synced() -> History:
+    """The trainer trains for 20 s and syncs for 20 s; e0 has a turn open throughout, e1 only tool calls after 5 s."""
+    history = History("async")
+    history.span("train", 0, 20)
+    history.span("weight_sync", 20, 40)
+    history.life("t", 0, 40)
+    history.turn("t", 0, 40, "e0")
+    history.life("u", 0, 40)
+    history.turn("u", 0, 5, "e1")
+    history.tool("u", 5, 40)
+    return history
+
+
+def test_a_sync_is_exposed_where_it_holds_up_a_turn_and_hidden_where_it_holds_up_none() -> None:
+    history = _synced()
+    for engine in ("e0", "e1"):
+        history.sync(1, 10, 12, engine)
+        history.sync(2, 30, 33, engine)
+    account = _account(history)
+    assert _unit(account, "e0").seconds["weight_sync"] == _unit(account, "e1").seconds["weight_sync"] == 5.0
+    assert "weight_sync" not in _unit(account, "e0").hidden_seconds  # even while the trainer trained
+    assert _unit(account, "e1").hidden_seconds["weight_sync"] == pytest.approx(5.0)
+
+
+def test_a_turn_that_waits_in_a_queue_is_held_up_by_a_sync() -> None:
+    history = _synced()
+    history.turn("u", 35, 40, "e1", submitted_ns=ns(31))
+    history.sync(2, 30, 33, "e1")
+    assert _unit(_account(history), "e1").hidden_seconds["weight_sync"] == pytest.approx(1.0)
+
+
+def test_turns_open_while_the_trainer_syncs_beside_the_pause_are_told() -> None:
+    history = _synced()
+    for engine in ("e0", "e1"):
+        history.sync(2, 30, 33, engine)
+    account = _account(history)
+    assert account.evidence == "client"
+    assert _unit(account, "e0").blocked_sync_s == pytest.approx(17.0)
+    assert _unit(account, "e1").blocked_sync_s == 0.0
+    assert account.blocked_sync_s == pytest.approx(8.5)
+    assert _unit(account, "train").blocked_sync_s is None
+
+
+def test_without_a_pause_on_record_what_a_sync_held_up_is_unknown() -> None:
+    assert _account(_synced()).blocked_sync_s is None
+    together = History("colocated")
+    together.span("weight_sync", 0, 40, "both")
+    together.sync(1, 0, 40, pool="both")
+    assert _account(together).blocked_sync_s is None
+
+
+def test_colocated_a_closed_gate_inside_the_generate_span_waits_for_no_other_pool() -> None:
+    history = History("colocated")
+    history.span("generation", 0, 30, "both")
+    history.span("train", 30, 40, "both")
+    history.life("t", 0, 20)
+    history.turn("t", 0, 20)
+    history.gate(20, False)
+    seconds = _unit(_account(history), "both").seconds
+    assert seconds == pytest.approx({"generating": 20.0, "agent": 10.0, "train": 10.0})

@@ -31,6 +31,7 @@ NAMES = {
     "wait_rollout_share",
     "sync_s_mean",
     "rollout_busy_share",
+    "blocked_sync_s",
     "steps",
     "window_s",
     "wall_s",
@@ -77,6 +78,8 @@ def test_figures_of_a_whole_run(placement: str) -> None:
     assert value["tail_gap_share"] == pytest.approx(2 / 6)
     assert value["slot_loss_share"] == pytest.approx(1 - (3 + 4 + 5 + 6) / 4 / 6)
     assert value["rollout_busy_share"] == pytest.approx(0.6)
+    assert "turn open at the client: an upper bound of generating" in str(found.figures["rollout_busy_share"].note)
+    assert value["blocked_sync_s"] == (None if placement == "colocated" else 0)
     assert value["sync_s_mean"] == pytest.approx(1)
     assert value["wait_rollout_share"] == (None if placement == "colocated" else pytest.approx(0.6))
     assert value["recorder_cost_ratio"] == pytest.approx(0.002)

@@ -156,8 +156,8 @@ def test_ledgers_close_whatever_happened(made: list[tuple[str, int, int, int]]) 
     run = history.run()
     arrays = tracks(run)
     lived = lifetimes(run, arrays, _window(), Lives.of(run, arrays).left)
-    assert sum(lived.seconds.values()) == pytest.approx(lived.total_s)
-    assert lived.seconds["agent"] >= -1e-6
+    assert sum(seconds or 0 for seconds in lived.seconds.values()) == pytest.approx(lived.total_s)
+    assert (lived.seconds["agent"] or 0) >= -1e-6
 
 
 def test_a_token_that_is_in_no_turn_opens_the_ledger() -> None:
@@ -176,8 +176,8 @@ def test_trajectory_seconds_by_what_they_waited_for() -> None:
     history.sync(1, 115, 119, "e0")
     history.sync(1, 105, 125, "e1")  # another engine's
     history.tool("t", 125, 145)
-    history.turn("t", 145, 150, "e0")
-    history.turn("u", 0, 1, "e1")
+    history.turn("t", 145, 150, "e0", submitted_ns=ns(145))
+    history.turn("u", 0, 1, "e1")  # says nothing of a queue, but is not inside the window
     history.span("reward", 150, 153, "rollout", trajectory_id="t")
     history.step(1, 90)
     history.step(2, 180, ("t",))
@@ -188,3 +188,18 @@ def test_trajectory_seconds_by_what_they_waited_for() -> None:
         {"queued": 3, "generating": 21, "paused": 4, "tool": 20, "reward": 3, "agent": 9, "buffer_wait": 20}
     )
     assert found.total_s == pytest.approx(80)
+
+
+def test_a_queue_that_nobody_saw_is_unknown_and_its_time_is_inside_generating() -> None:
+    history = History("async")
+    history.life("t", 100, 160)
+    history.turn("t", 105, 125, "e0", submitted_ns=ns(102))
+    history.turn("t", 145, 150, "e0")
+    history.step(1, 90)
+    history.step(2, 180, ("t",))
+    run = history.run()
+    arrays = tracks(run)
+    found = lifetimes(run, arrays, _window(), Lives.of(run, arrays).left)
+    assert found.seconds["queued"] is None
+    assert found.seconds["generating"] == pytest.approx(28)
+    assert sum(seconds or 0 for seconds in found.seconds.values()) == pytest.approx(found.total_s)

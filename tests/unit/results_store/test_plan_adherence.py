@@ -304,6 +304,7 @@ def test_the_real_agent_loop_adheres_and_an_engine_that_stops_early_does_not(sho
     run = collect(run_dir)
     found = check_adherence(run)
     assert run.tables["failures"].num_rows == 0
+    assert run.tables["turns"]["submitted_ns"].null_count == run.tables["turns"].num_rows  # the loop cannot see a queue
     assert (found.started, found.adhering) == (2, 0 if short else 2), found.deviations
     assert found.undercut == 0
     assert found.calls_timed == sum(plan_of(spec, 0, sample).tool_calls for sample in range(2))
