@@ -67,13 +67,13 @@ def ci(clone: Path, *words: str, **environ: str) -> tuple[int, list[str], list[s
 def test_all_of_it(clone: Path) -> None:
     code, lines, calls = ci(clone)
     assert code == 0, "\n".join(lines)
-    # 3 tests twice; format, lint, types, layers, wheel, environment twice, three runs, a report
-    assert lines[-1] == "17 passed, 0 failed"
+    # 3 tests three times; format, lint, types, layers, wheel; three environments, each twice; five runs; a report
+    assert lines[-1] == "26 passed, 0 failed"
     assert "FLAKY: 0 (passed only when tried again)" in lines
-    (framework,) = [call for call in calls if call.startswith("pytest -m framework")]
-    for name in ("test_framework_runs.py", "test_skyrl_in_its_environment.py"):
-        assert name in framework
-        assert (SCRIPT.parents[1] / "tests/framework" / name).is_file()
+    asked = " ".join(call for call in calls if call.startswith("pytest -m framework"))
+    there = [path.name for path in (SCRIPT.parents[1] / "tests/framework").glob("test_*.py")]
+    assert len(there) >= 4
+    assert [name for name in there if name not in asked] == []
     assert not list((clone / "tmp").iterdir())
 
 
@@ -81,16 +81,26 @@ def test_a_flaky_cell_is_named_and_counted(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL_ONCE="colocated async")
     assert code == 0, "\n".join(lines)
     assert lines[-3] == "FLAKY: 2 (passed only when tried again): skyrl colocated, skyrl async"
-    assert lines[-1] == "17 passed, 0 failed"
+    assert lines[-1] == "26 passed, 0 failed"
 
 
 def test_a_cell_that_fails_twice_has_failed(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL="async")
     assert code == 1
-    assert lines[-1] == "16 passed, 1 failed"
+    assert lines[-1] == "25 passed, 1 failed"
     assert any(line.startswith("left for a look") for line in lines)
     assert "FLAKY: 0 (passed only when tried again)" in lines
     assert any(line.startswith("=== FAILED: skyrl async, exit code 4") for line in lines)
+
+
+def test_two_days_cover_all_six_cells_of_three_frameworks(clone: Path) -> None:
+    cells = set()
+    for day in "01":
+        _, _, calls = ci(clone, DAY=day)
+        runs = [call.split() for call in calls if call.startswith("bench run --framework") and "--dry-run" not in call]
+        cells |= {(words[3], words[5]) for words in runs}
+    both = {(name, where) for name in ("skyrl", "areal", "verl") for where in ("colocated", "async")}
+    assert both | {("skyrl", "disaggregated"), ("simulated", "async")} == cells
 
 
 def test_another_python_is_found_where_python311_is_not(clone: Path, tmp_path: Path) -> None:
