@@ -29,6 +29,7 @@ from reports.tables import (
     unit_table,
     units_in_words,
 )
+from results.processes import ended_silently
 
 FOLDER = "figures"
 
@@ -194,7 +195,7 @@ def _recording(case: Case, notes: Footnotes) -> list[str]:
     processes = case.run.frame("processes")
     lost = int(processes["events_lost"].fillna(0).sum())
     damaged = int(processes["damaged_lines"].sum())
-    silent = int((~processes["ended"].fillna(value=False).astype(bool)).sum())
+    silent = ended_silently(case.run)
     lines.append(
         f"{plural(len(processes), 'process')} recorded; {plural(lost, 'event')} lost, "
         f"{plural(damaged, 'damaged line')}, {plural(silent, 'process')} ended without saying so."

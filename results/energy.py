@@ -13,12 +13,15 @@ from results.classes import CODES
 from results.intervals import Ns, Timeline
 from results.power import Series
 from results.samples import read_gpus
+from results.stats import quantile
 from results.store import RunTables
 from results.window import Window
 
 K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
 AVERAGE_WINDOW_S = 1.0  # NVML: power "averaged over 1 sec interval" on Ampere and newer, where nothing else is known
 IDLE_S = 10.0
+CLOCK_STEP = 0.20  # of the higher clock, between the 5th and 95th percentile of the readings of a GPU that is not idle
+IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
 # Sensors that sample 25 ms of every 100 ms (Yang, Adamek, Armour 2024, "Accurate and Convenient Energy Measurements
 # for GPUs: A Detailed Study of NVIDIA GPU's Built-In Power Sensor", SC24).
 PART_TIME = ("A100", "H100")
@@ -30,7 +33,7 @@ class GpuEnergy:
     """One GPU over the window. `joules` is None when no sensor's series is valid.
 
     Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, no_counter, average_only, part_time_sensor,
-    window_short, k_off, no_limit.
+    window_short, k_off, no_limit, clock_step (the SM clock changed by more than 20 % while the GPU was not idle).
     """
 
     gpu: str
@@ -78,6 +81,7 @@ class _Sensors:
     instant: Series
     average: Series
     limit: Series
+    clock: Series  # SM clock, Hz, while the GPU was not idle
     name: str
     average_window_s: float
     counter_refresh_s: float
@@ -188,11 +192,28 @@ def _sensors(rows: pd.DataFrame, told: Mapping[str, Any]) -> _Sensors:
         instant=instant,
         average=average,
         limit=limit,
+        clock=Series.of(times, _busy_clock(rows)),
         name=str(told.get("name", "")),
         average_window_s=float(told.get("power_average_window_s", AVERAGE_WINDOW_S)),
         counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s),
         instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s),
     )
+
+
+def _busy_clock(rows: pd.DataFrame) -> "np.typing.NDArray[np.float64]":
+    """The SM clock where the GPU is known not to idle: by the clock's own reasons, else by its utilisation."""
+    names = ("sm_clock_hz", "throttle_reasons", "util_ratio")
+    clock, reasons, used = (rows[name].to_numpy(np.float64) for name in names)
+    told = ~np.isnan(reasons)
+    busy = np.where(told, np.nan_to_num(reasons).astype(np.int64) & IDLE_REASON == 0, np.nan_to_num(used) > 0)
+    return np.where(busy, clock, np.nan)
+
+
+def _clock_stepped(clock: Series, low: int, high: int) -> bool:
+    """Whether the clock stayed at levels more than CLOCK_STEP apart; single odd readings don't count."""
+    seen = clock.values[(clock.times >= low) & (clock.times <= high)]
+    slow, fast = quantile(seen, 0.05), quantile(seen, 0.95)
+    return slow is not None and fast is not None and fast - slow > CLOCK_STEP * fast
 
 
 def _gpu(gpu: str, pool: str | None, sensors: _Sensors, low: int, high: int, latest: int) -> GpuEnergy:
@@ -226,6 +247,8 @@ def _gpu(gpu: str, pool: str | None, sensors: _Sensors, low: int, high: int, lat
     last = max((int(series.times[-1]) for series in _power(sensors) if series.times.size), default=0)
     if joules is None and last < high and last < latest - int(2e9):
         reasons.append("gpu_lost")
+    if _clock_stepped(sensors.clock, low, high):
+        reasons.append("clock_step")
     limit = sensors.limit.held(low, high)
     if limit is None:
         reasons.append("no_limit")
@@ -304,7 +327,7 @@ def _classes(
     found: list[ClassEnergy] = []
     for pool, timeline in sorted(timelines.items()):
         mine = [each for each in gpus if each.pool == pool]
-        usable = [each for each in mine if each.k is not None and abs(each.k - 1) <= K_WARN]
+        usable = [each for each in mine if each.joules is not None and each.k and abs(each.k - 1) <= K_WARN]
         if not mine:
             continue
         lengths, codes = np.diff(timeline.edges) / 1e9, timeline.codes
@@ -313,16 +336,18 @@ def _classes(
             power = sensors[each.gpu].instant
             joules += np.diff(power.integral(timeline.edges)) * (each.k or 1.0)
             doubt += _doubt(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
-        slowest = max((sensors[each.gpu].instant_refresh_s for each in mine), default=0.0)
+        slowest = max(_resolution_s(each, sensors[each.gpu]) for each in mine)
         for member, code in CODES.items():
             hit = codes == code
             if not hit.any():
                 continue
             note = None
-            if len(usable) < len(mine):
-                note = "no valid check of counter against integral"
-            elif float(np.median(lengths[hit])) < 2 * slowest:
+            if float(np.median(lengths[hit])) < 2 * slowest:
                 note = "too short"
+            elif any(each.joules is None for each in mine):
+                note = "the joules of a GPU are not known"
+            elif len(usable) < len(mine):
+                note = "no valid check of counter against integral"
             known = note is None
             found.append(
                 ClassEnergy(
@@ -334,6 +359,12 @@ def _classes(
                 )
             )
     return found
+
+
+def _resolution_s(gpu: GpuEnergy, sensors: _Sensors) -> float:
+    """The shortest time in which the power that is used tells one moment from another."""
+    averaged = gpu.source == "average" or sensors.instant.times.size == 0
+    return max(sensors.instant_refresh_s, sensors.average_window_s if averaged else 0.0)
 
 
 def _doubt(power: Series, refresh_s: float, edges: Ns) -> "np.typing.NDArray[np.float64]":

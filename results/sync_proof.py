@@ -36,6 +36,8 @@ class Follow:
     engine: str | None
     to_same: float
     to_before: float
+    rows: int  # texts that were probed
+    rows_behind: int  # of those, not nearer the trainer's of the same version than of the one before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,8 @@ class SyncProof:
     """The proof. Differences are of natural-log probabilities of the same tokens (nats)."""
 
     fresh: Part
-    """1: trained on-policy, engine and trainer agree (within `bound`, where the device has one)."""
+    """1: trained on-policy, engine and trainer agree within `bound`. None where the device has no bound: then what was
+    seen is shown, and part 2 puts it in proportion."""
     changed: Part
     """2: the trainer's probe moved by 10 x the fresh difference or more, and every gradient was non-zero."""
     follows: Part
@@ -65,8 +68,17 @@ class SyncProof:
 
     @property
     def proven(self) -> bool:
-        """Parts 1 to 3 all hold. Part 4 is not of this run."""
-        return self.fresh.passed is True and self.changed.passed is True and self.follows.passed is True
+        """Parts 1 to 3 all hold. Part 4 is not of this run.
+
+        Without a bound, part 1 holds nothing by itself: it must have been shown, and its mean be a tenth of `moved` or
+        less.
+        """
+        if self.changed.passed is not True or self.follows.passed is not True:
+            return False
+        if self.bound is not None:
+            return self.fresh.passed is True
+        shown = self.fresh_mean is not None and self.fresh_max is not None
+        return shown and self.moved is not None and (self.fresh_mean or 0.0) <= self.moved / MOVED_FACTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,7 @@ class _Probe:
     version: int
     engine: str | None
     values: tuple[float, ...]
+    row_tokens: int | None
 
 
 def prove_sync(run: RunTables) -> SyncProof:
@@ -98,7 +111,7 @@ def prove_sync(run: RunTables) -> SyncProof:
     return SyncProof(
         fresh=_fresh(fresh_max, fresh_mean, bound),
         changed=_changed(moved, fresh_mean, grad_norms, trainer),
-        follows=_follow_part(versions, engine),
+        follows=_follow_part(versions, engine, _synced(run)),
         control=CONTROL,
         fresh_max=fresh_max,
         fresh_mean=fresh_mean,
@@ -114,7 +127,8 @@ def _fresh(largest: float | None, mean: float | None, bound: float | None) -> Pa
         return Part(passed=None, why=f"no {DIFF_MAX} and {DIFF_MEAN} of tokens trained on-policy were recorded")
     seen = f"|d logprob| at most {largest:.3g}, mean {mean:.3g}"
     if bound is None:
-        return Part(passed=True, why=f"{seen}; no absolute bound applies to this device, part 2 puts it in proportion")
+        why = f"shown: {seen}; no absolute bound applies to this device, so it proves nothing alone: see part 2"
+        return Part(passed=None, why=why)
     if largest <= bound:
         return Part(passed=True, why=f"{seen}; the bound is {bound:g}")
     return Part(passed=False, why=f"{seen}; beyond the bound of {bound:g}: engine and trainer hold different weights")
@@ -146,24 +160,54 @@ def _changed(
     return Part(passed=True, why=f"{seen}; the gradient was non-zero in all {len(grad_norms)} steps")
 
 
-def _follow_part(versions: Sequence[Follow], engine: Sequence[_Probe]) -> Part:
+def _synced(run: RunTables) -> Mapping[int, set[str]]:
+    """Version -> the engines that a weight sync to it names."""
+    synced: dict[int, set[str]] = {}
+    for row in run.tables["weight_syncs"].select(["version", "engine"]).to_pylist():
+        if row["engine"] is not None and row["version"] is not None:
+            synced.setdefault(row["version"], set()).add(row["engine"])
+    return synced
+
+
+def _unprobed(engine: Sequence[_Probe], synced: Mapping[int, set[str]]) -> list[str]:
+    """Engines that synced to a probed version and were not probed at it, as `engine (version n)`."""
+    missed = []
+    for version in sorted({probe.version for probe in engine if probe.version >= 1}):
+        names, probed = synced.get(version, set()), {probe.engine for probe in engine if probe.version == version}
+        # A probe that names no engine can only be that of the one engine there is.
+        if names and not (probed == {None} and len(names) == 1):
+            missed += [f"{name} (version {version})" for name in sorted(names) if name not in probed]
+    return missed
+
+
+def _follow_part(versions: Sequence[Follow], engine: Sequence[_Probe], synced: Mapping[int, set[str]]) -> Part:
     later = sorted({probe.version for probe in engine if probe.version >= 1})
     if not later:
         return Part(passed=None, why="no engine was probed after a sync")
-    behind = [one for one in versions if not one.to_same < one.to_before]
+    behind = [one for one in versions if one.rows_behind]
     if behind:
         worst = behind[0]
+        who = "" if worst.engine is None else f" of engine {worst.engine}"
+        rows = f" in {worst.rows_behind} of {worst.rows} rows" if worst.rows > 1 else ""
         what = (
-            f"version {worst.version}: {worst.to_same:.3g} from its trainer, {worst.to_before:.3g} from the one before"
+            f"version {worst.version}{who}{rows}: {worst.to_same:.3g} from its trainer,"
+            f" {worst.to_before:.3g} from the one before"
         )
         return Part(passed=False, why=f"{len(behind)} of {len(versions)} engine probes did not follow; {what}")
-    missing = sorted(set(later) - {one.version for one in versions})
+    compared = {(one.version, one.engine) for one in versions}
+    missing = sorted({one.version for one in engine if one.version >= 1 and (one.version, one.engine) not in compared})
     if missing:
         names = ", ".join(map(str, missing))
         return Part(
             passed=None, why=f"engine probes of version(s) {names} have no trainer's of the same length beside them"
         )
-    return Part(passed=True, why=f"all {len(versions)} engine probes are nearer the trainer's of their own version")
+    unprobed = _unprobed(engine, synced)
+    if unprobed:
+        return Part(passed=None, why=f"engines that synced were not probed: {', '.join(unprobed)}")
+    count = sum(one.rows for one in versions)
+    each = "" if count == len(versions) else f", in each of their {count} rows,"
+    why = f"all {len(versions)} engine probes{each} are nearer the trainer's of their own version"
+    return Part(passed=True, why=why)
 
 
 def _follows(engine: Sequence[_Probe], trainer: Mapping[int, tuple[float, ...]]) -> list[Follow]:
@@ -173,9 +217,32 @@ def _follows(engine: Sequence[_Probe], trainer: Mapping[int, tuple[float, ...]])
             continue
         same = _distance(probe.values, trainer.get(probe.version))
         before = _distance(probe.values, trainer.get(probe.version - 1))
-        if same is not None and before is not None:
-            follows.append(Follow(version=probe.version, engine=probe.engine, to_same=same, to_before=before))
+        if same is None or before is None:
+            continue
+        rows = _rows(probe, trainer)
+        follows.append(
+            Follow(
+                version=probe.version,
+                engine=probe.engine,
+                to_same=same,
+                to_before=before,
+                rows=len(rows),
+                rows_behind=sum(not near < far for near, far in rows),
+            )
+        )
     return follows
+
+
+def _rows(probe: _Probe, trainer: Mapping[int, tuple[float, ...]]) -> list[tuple[float, float]]:
+    """Per row of the probe: mean |d logprob| to the trainer's of the same version, and of the one before."""
+    length = probe.row_tokens or len(probe.values)
+    rows = []
+    for begin in range(0, len(probe.values), length):
+        part = slice(begin, begin + length)
+        near, far = (_distance(probe.values[part], trainer[v][part]) for v in (probe.version, probe.version - 1))
+        if near is not None and far is not None:
+            rows.append((near, far))
+    return rows
 
 
 def _distance(one: Sequence[float] | None, other: Sequence[float] | None) -> float | None:
@@ -188,9 +255,11 @@ def _distance(one: Sequence[float] | None, other: Sequence[float] | None) -> flo
 def _probe(row: Mapping[str, Any]) -> _Probe | None:
     labels = json.loads(row["labels_json"])
     source, version, engine = labels.get("source"), labels.get("version"), labels.get("engine")
+    length = labels.get("row_tokens")
     if row["values"] is None or source not in ("trainer", "engine") or type(version) is not int:
         return None
-    return _Probe(source, version, engine if isinstance(engine, str) else None, tuple(row["values"]))
+    row_tokens = length if type(length) is int and length > 0 else None
+    return _Probe(source, version, engine if isinstance(engine, str) else None, tuple(row["values"]), row_tokens)
 
 
 def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:

@@ -16,6 +16,7 @@ from results.tracks import FOREVER, Tracks
 ENOUGH_STEPS = 10
 TRAJECTORIES_LONG = 3.0  # the window is at least so many p95 trajectory durations
 DRIFT = 0.10  # the halves differ by no more than this share
+ENDINGS = ("the last step has ended", "end of the run")  # why of a gate that closes for good
 IN_FLIGHT = 0.90  # of the cap, reached before an async window begins
 
 
@@ -64,8 +65,8 @@ def steady_window(run: RunTables, tracks: Tracks) -> Steady:
     Synchronous placements: from the end of step max(1, warmup_steps) to the end of the last step. Async: from the
     end of the first step >= max(max_staleness + 1, warmup_steps) such that every trajectory it consumed started
     after update 1 became visible (weight sync of version 1 ended on every engine) and trajectories in flight have
-    reached 90 % of their cap (or admission has closed for capacity), to the end of the last step that ended before admission closed for good. Where no cap
-    was recorded, the most that were ever in flight stand for it.
+    reached 90 % of their cap (or admission has closed for capacity), to the end of the last step that ended before
+    admission closed for good. Where no cap was recorded, the most that were ever in flight stand for it.
     """
     steps = run.frame("steps").sort_values("end_ns").drop_duplicates("step", keep="last").sort_values("step")
     if steps.empty:
@@ -86,13 +87,16 @@ def steady_window(run: RunTables, tracks: Tracks) -> Steady:
         before = number[ends <= closed] if closed is not None else number
         last = int(before[-1]) if before.size else -1
     inside = (number >= first) & (number <= last)
+    before_what = " and before admission closed" if last < int(number[-1]) else ""
     if first not in number:
         return Steady(
-            window=None, reason=f"too few steps: the warm-up is {first} steps, the run recorded {number.size}"
+            window=None,
+            reason=f"too few steps: the window begins with the end of step {first}, the run recorded {number.size}",
         )
     if inside.sum() < 2:
         return Steady(
-            window=None, reason=f"too few steps: none ended after the warm-up ({first} steps) and before the drain"
+            window=None,
+            reason=f"too few steps: the window begins with the end of step {first}, none ended after it{before_what}",
         )
     missing = last - first + 1 - int(inside.sum())
     if missing:
@@ -118,11 +122,16 @@ def admission_closed_ns(gates: pd.DataFrame) -> int | None:
     """When admission closed for good, or None when it never did.
 
     The last gate event is a close that nothing reopened. A gate that closed because in flight = cap is how a full
-    pipeline works, and a run may simply end before it reopens: that is no drain.
+    pipeline works, and a run may simply end before it reopens: that is no drain. A close that says it is the last
+    (`ENDINGS`) is final, whatever a framework's own admission does after it.
     """
     if gates.empty:
         return None
-    final = gates.sort_values("mono_ns", kind="stable").iloc[-1]
+    gates = gates.sort_values("mono_ns", kind="stable")
+    said = gates[~gates["open"].astype(bool) & gates["why"].isin(list(ENDINGS))]
+    if not said.empty:
+        return int(said["mono_ns"].iloc[0])
+    final = gates.iloc[-1]
     full = pd.notna(final["in_flight"]) and pd.notna(final["cap"]) and final["in_flight"] >= final["cap"]
     return None if final["open"] or full else int(final["mono_ns"])
 

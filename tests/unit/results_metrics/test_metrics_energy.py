@@ -270,3 +270,48 @@ def test_the_trapezoid_is_cut_inside_its_cells() -> None:
     rising = Series(np.array([ns(0), ns(10), ns(20)]), np.array([0.0, 200.0, 200.0]))
     cuts = np.array([ns(0), ns(5), ns(10), ns(15)])
     assert rising.integral(cuts).tolist() == pytest.approx([0.0, 250.0, 1000.0, 2000.0])
+
+
+def test_average_power_cannot_tell_classes_shorter_than_twice_its_window() -> None:
+    history = _history()
+    history.span("train", 20, 118.5, "both")
+    history.span("weight_sync", 118.5, 120, "both")  # longer than twice the refresh, shorter than twice 1 s
+    for i in range(2):
+        _sample(history, f"GPU-{i}", _flat(100), sensors=("power_average_watts",))
+    assert _classes(_found(history))["weight_sync"].note == "too short"
+
+
+def test_a_gpu_without_joules_of_its_own_has_none_per_class() -> None:
+    history = _history()
+    history.span("train", 20, 120, "both")
+    for i in range(2):
+        _sample(history, f"GPU-{i}", _flat(100))
+    history.run_dir = Path("no-run")
+    history.meta["gpus"][1]["energy_refresh_s"] = 60.0  # the window is shorter than two refreshes: no figure
+    found = _found(history)
+    assert (found.gpus[1].joules, found.gpus[1].reasons) == (None, ("window_short",))
+    train = _classes(found)["train"]
+    assert (train.joules, train.note) == (None, "the joules of a GPU are not known")
+
+
+@pytest.mark.parametrize(
+    ("clock", "idle", "stepped"),
+    [
+        (lambda at: 1.9e9 if at < 70 else 1.4e9, lambda at: False, True),
+        (lambda at: 1.9e9 if at < 70 else 1.6e9, lambda at: False, False),  # 16 %
+        (lambda at: 1.9e9 if at < 70 else 0.3e9, lambda at: at >= 70, False),  # low because it had nothing to do
+        (lambda at: 0.3e9 if 70 <= at < 71 else 1.9e9, lambda at: False, False),  # one odd second
+        (lambda at: 1.9e9 if 20 <= at <= 120 else 1.2e9, lambda at: False, False),  # outside the window
+    ],
+)
+def test_a_clock_that_steps_while_the_gpu_works_is_told(clock: Power, idle: Power, stepped: bool) -> None:
+    history = _history()
+    for i in range(2):
+        _sample(history, f"GPU-{i}", _flat(100))
+    for at in np.arange(0.1, 140, 0.5):
+        reasons = 1 if idle(at) else 0
+        history.add("samples", gpu="GPU-0", mono_ns=ns(at), sm_clock_hz=int(clock(at)), throttle_reasons=reasons)
+    found = _found(history).gpus
+    assert ("clock_step" in found[0].reasons) == stepped
+    assert found[0].verdict == ("warn" if stepped else "ok")
+    assert "clock_step" not in found[1].reasons  # its clock is not known

@@ -156,3 +156,13 @@ def test_an_async_run_without_update_one_has_no_window() -> None:
     found = _steady(history)
     assert found.window is None
     assert "update 1" in str(found.reason)
+
+
+def test_a_gate_that_says_it_is_the_last_is_final_whatever_comes_after() -> None:
+    for why, closed in (("the last step has ended", ns(50)), ("end of the run", ns(50)), ("capacity", None)):
+        history = History("async")
+        history.gate(10, True, 0, 4)
+        history.add("gates", mono_ns=ns(50), open=False, why=why, in_flight=4, cap=4)
+        history.gate(51, True, 3, 4)
+        history.gate(52, False, 4, 4)
+        assert admission_closed_ns(history.run().frame("gates")) == closed

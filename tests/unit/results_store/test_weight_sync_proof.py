@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from small_runs import hello, make_run, make_spec, step
 
-from harness.protocol.events import Event, Metric
+from harness.protocol.events import Event, Metric, Span
 from harness.protocol.spec import Device
 from results.collect import collect
 from results.sync_proof import SyncProof, prove_sync
@@ -109,8 +109,9 @@ def test_the_cpu_bound_applies_on_cpu_only(tmp_path: Path) -> None:
     assert not found.proven
     assert "beyond the bound of 0.0001" in found.fresh.why
     found = proof(tmp_path / "cuda", *events, device=Device.CUDA)
-    assert (found.fresh.passed, found.bound) == (True, None)
-    assert found.proven
+    assert (found.fresh.passed, found.bound) == (None, None)
+    assert found.fresh.why.startswith("shown: ")
+    assert found.proven  # by parts 2 and 3, and a mean of a tenth of what training moved
 
 
 def test_differences_of_stale_or_mixed_tokens_are_not_fresh(tmp_path: Path) -> None:
@@ -145,3 +146,52 @@ def test_probes_that_cannot_be_compared_are_not_taken_for_proof(tmp_path: Path) 
     assert "version(s) 2" in found.follows.why
     odd = [probe("engine", 1, ()), Metric(name="probe_logprobs", mono_ns=5, values=(1.0,), labels={"source": "engine"})]
     assert proof(tmp_path / "odd", *TRAINER, *odd, *FRESH, *STEPS).follows.passed is None
+
+
+def test_on_cuda_the_fresh_difference_proves_nothing_alone(tmp_path: Path) -> None:
+    shown = [*TRAINER, *ENGINE, *STEPS]
+    assert not proof(tmp_path / "none", *shown, device=Device.CUDA).proven
+    assert proof(tmp_path / "small", *shown, *diff(0.0199, 0.5), device=Device.CUDA).proven
+    assert not proof(tmp_path / "large", *shown, *diff(0.0201, 0.5), device=Device.CUDA).proven
+    alone = proof(tmp_path / "alone", *TRAINER, *FRESH, *STEPS, device=Device.CUDA)
+    assert (alone.fresh.passed, alone.changed.passed, alone.follows.passed, alone.proven) == (None, True, None, False)
+
+
+def sync(version: int, engine: str | None) -> Span:
+    return Span(
+        phase="weight_sync",
+        native_name="sync",
+        start_ns=version * 10,
+        end_ns=version * 10 + 1,
+        pool="rollout",
+        attributes={"version": version, "engine": engine},
+    )
+
+
+def test_every_engine_that_synced_must_have_been_probed(tmp_path: Path) -> None:
+    syncs = [sync(version, name) for version in (1, 2) for name in ("a", "b")]
+    some = [probe("engine", v, near(WEIGHTS[v]), engine=name) for v, name in ((1, "a"), (1, "b"), (2, "a"))]
+    found = proof(tmp_path / "some", *TRAINER, *some, *syncs, *FRESH, *STEPS)
+    assert (found.follows.passed, found.proven) == (None, False)
+    assert found.follows.why == "engines that synced were not probed: b (version 2)"
+    last = probe("engine", 2, near(WEIGHTS[2]), engine="b")
+    assert proof(tmp_path / "all", *TRAINER, *some, last, *syncs, *FRESH, *STEPS).proven
+    # Version 3 was synced after the proof phase: nobody probed it, and nobody had to.
+    assert proof(tmp_path / "later", *TRAINER, *some, last, *syncs, sync(3, "a"), *FRESH, *STEPS).proven
+
+
+def test_a_probe_without_a_name_stands_for_one_engine_only(tmp_path: Path) -> None:
+    one = [sync(1, "a"), sync(2, "a")]
+    assert proof(tmp_path / "one", *TRAINER, *ENGINE, *one, *FRESH, *STEPS).proven
+    assert proof(tmp_path / "two", *TRAINER, *ENGINE, *one, sync(1, "b"), *FRESH, *STEPS).follows.passed is None
+
+
+def test_every_row_must_follow_not_their_mean(tmp_path: Path) -> None:
+    trainer = [probe("trainer", 0, (-1.0, -1.0, -2.0, -2.0)), probe("trainer", 1, (-5.0, -5.0, -2.1, -2.1))]
+    stuck = (-5.0, -5.0, -2.0, -2.0)  # the second row was never synced; the mean hides it behind the first
+    found = proof(tmp_path / "rows", *trainer, probe("engine", 1, stuck, row_tokens=2, engine="a"))
+    assert (found.follows.passed, found.versions[0].rows, found.versions[0].rows_behind) == (False, 2, 1)
+    assert "version 1 of engine a in 1 of 2 rows" in found.follows.why
+    assert proof(tmp_path / "one", *trainer, probe("engine", 1, stuck)).follows.passed is True
+    good = probe("engine", 1, (-5.0, -5.0, -2.1, -2.1), row_tokens=2)
+    assert proof(tmp_path / "good", *trainer, good).follows.passed is True
