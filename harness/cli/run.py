@@ -97,7 +97,7 @@ def command(
 
     if faults:
         flags["faults"] = faults
-    resolved = resolve(flags, config=config, overrides=overrides)
+    resolved = resolve(flags, config=config, overrides=overrides, dry_run=dry_run)
     adapter = load_adapter(resolved.spec.framework)
     if dry_run:
         from harness.cli.dry_run import describe

@@ -97,11 +97,24 @@ def gpu_bytes_needed(model: str, placement: Placement, gpus: Gpus, rollout_tp: i
     return train + engine if placement is Placement.COLOCATED else max(train, engine)
 
 
-def largest_model(placement: Placement, gpus: Gpus, rollout_tp: int, gpu_bytes: int) -> str:
+def _fullest(model: str, placement: Placement, gpus: Gpus, rollout_tp: int) -> str:
+    """The pool whose GPUs a model fills most, in words."""
+    if placement is Placement.COLOCATED:
+        return f"{gpus.train} shared GPU{'s' * (gpus.train > 1)}"
+    parameters = SHAPES[model].parameters
+    if TRAIN_BYTES_PER_PARAMETER * parameters // gpus.train >= ENGINE_BYTES_PER_PARAMETER * parameters // rollout_tp:
+        return f"{gpus.train} training GPU{'s' * (gpus.train > 1)}"
+    return f"an engine of {rollout_tp} GPU{'s' * (rollout_tp > 1)}"
+
+
+def largest_model(placement: Placement, gpus: Gpus, rollout_tp: int, gpu_bytes: int) -> tuple[str, str]:
     """The largest default model whose weights and optimizer state take at most three quarters of each GPU.
 
     It must fit colocated on all the run's GPUs and split half and half as well as what was asked, so that runs of
     different placements on one machine train the same model and can be compared.
+
+    Returns:
+        The model, and the pool that no larger one fits, e.g. `3 training GPUs of 80 GiB`.
 
     Raises:
         SpecError: not even the smallest fits.
@@ -110,10 +123,16 @@ def largest_model(placement: Placement, gpus: Gpus, rollout_tp: int, gpu_bytes: 
     ways = [(placement, gpus), (Placement.COLOCATED, default_gpus(Placement.COLOCATED, Device.CUDA, total))]
     if total >= 2:
         ways.append((Placement.ASYNC, default_gpus(Placement.ASYNC, Device.CUDA, total)))
+    limit = ""
     for model in MODELS_BY_SIZE:
-        needed = max(gpu_bytes_needed(model, way, split, rollout_tp) for way, split in ways)
-        if needed <= USABLE_SHARE * gpu_bytes:
-            return model
+        # Of equals the first: what was asked for.
+        way, split = max(ways, key=lambda one: gpu_bytes_needed(model, one[0], one[1], rollout_tp))
+        pool = f"{_fullest(model, way, split, rollout_tp)} of {gpu_bytes / 2**30:.0f} GiB"
+        if way is not placement and split != gpus:
+            pool += f" (placements are compared with one model: also {way.value} on all {total} must fit)"
+        if gpu_bytes_needed(model, way, split, rollout_tp) <= USABLE_SHARE * gpu_bytes:
+            return model, limit or pool
+        limit = pool
     raise SpecError(
         f"model: none of {', '.join(MODELS_BY_SIZE)} fits {total} GPU(s) of {gpu_bytes / 2**30:.0f} GiB;"
         " give more GPUs (--gpus) or a smaller model (--model tiny)"

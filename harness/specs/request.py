@@ -81,6 +81,7 @@ class Request:
 
 
 KEYS = tuple(f.name for f in fields(Request))
+SHOWN_KEYS = tuple(key for key in KEYS if key != "faults")  # faults are for bench's own tests
 
 
 def _choices(kind: type[StrEnum], *more: str) -> str:
@@ -135,7 +136,7 @@ def read_toml(path: Path) -> tuple[dict[str, object], dict[str, dict[str, str]]]
         SpecError: unreadable, not TOML (with the line), or an override table of an unknown framework.
     """
     try:
-        raw: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=_VerbatimFloat)
+        raw: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"), parse_float=_VerbatimFloat)
     except OSError as error:
         raise SpecError(f"config = {path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -174,7 +175,7 @@ def decode(raw: Mapping[str, object], source: str) -> Request:
     """
     for key, value in raw.items():
         if key not in KEYS:
-            raise SpecError(f"{key} = {_show(value)} in {source}: unknown key{suggest(key, KEYS)}")
+            raise SpecError(f"{key} = {_show(value)} in {source}: unknown key{suggest(key, SHOWN_KEYS)}")
     try:
         return _adapter().validate_python(dict(raw))
     except ValidationError as error:

@@ -17,6 +17,8 @@ from workloads.deep_research.plan import PRESETS, check_context
 
 T = TypeVar("T")
 
+MOST_PLANS = 10_000  # drawn to check their length before a run: below a second
+
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
@@ -34,11 +36,13 @@ def resolve(
     config: Path | None = None,
     overrides: Sequence[str] = (),
     machine: Machine | None = None,
+    dry_run: bool = False,
 ) -> Resolved:
     """The run that flags, a TOML file and `KEY=VALUE` overrides ask for.
 
     Flags win over the file, the file over the defaults; `overrides` win over the file's `[overrides.<framework>]`.
     A flag that is None is not given. `machine` defaults to this one, probed only when a default depends on it.
+    With `dry_run`, --gpus beyond what a run on cpu can have mean cuda, also on a machine without a GPU.
 
     Raises:
         SpecError: names the key, its value and what is allowed.
@@ -58,9 +62,8 @@ def resolve(
     placement = _required("placement", request.placement, [p.value for p in Placement], "--placement async")
     merged = {**tables.get(framework, {}), **parse_overrides(overrides)}
 
-    resolved = _fill(request, framework, placement, merged, machine)
-    _check(resolved.spec)
-    return resolved
+    resolved = _fill(request, framework, placement, merged, machine, dry_run=dry_run)
+    return replace(resolved, notes=(*resolved.notes, *_check(resolved.spec)))
 
 
 def default_spec(framework: str, placement: Placement, device: Device) -> RunSpec:
@@ -99,18 +102,23 @@ def _or(value: T | None, default: T) -> T:
 
 
 def _fill(
-    request: Request, framework: str, placement: Placement, overrides: Mapping[str, str], machine: Machine | None
+    request: Request,
+    framework: str,
+    placement: Placement,
+    overrides: Mapping[str, str],
+    machine: Machine | None,
+    *,
+    dry_run: bool = False,
 ) -> Resolved:
     notes: list[str] = []
-    device, machine = _device(request, framework, machine, notes)
+    device, machine = _device(request, framework, machine, notes, dry_run=dry_run)
     base = defaults.DEVICE_DEFAULTS[device]
 
     visible = machine.gpus if machine else 0
     if device is Device.CUDA and visible == 0 and (request.gpus is None or request.model is None):
         visible = defaults.ASSUMED_GPUS
-        notes.append(
-            f"no GPU here: defaults are those of {visible} GPUs of {defaults.ASSUMED_GPU_BYTES / 2**30:.0f} GiB"
-        )
+        count = f"{visible} GPUs" if request.gpus is None else "GPUs"
+        notes.append(f"no GPU here: defaults are those of {count} of {defaults.ASSUMED_GPU_BYTES / 2**30:.0f} GiB")
     gpus = _split(request.gpus, placement) or defaults.default_gpus(placement, device, visible)
     rollout_tp = _or(request.rollout_tp, 1)
     steps = _or(request.steps, base.steps)
@@ -153,7 +161,7 @@ def _fill(
 
 
 def _device(
-    request: Request, framework: str, machine: Machine | None, notes: list[str]
+    request: Request, framework: str, machine: Machine | None, notes: list[str], *, dry_run: bool
 ) -> tuple[Device, Machine | None]:
     asked = _or(request.device, "auto")
     if isinstance(asked, Device):
@@ -162,9 +170,21 @@ def _device(
         notes.append("device = cpu: simulated computes nothing")
         return Device.CPU, machine
     machine = machine or probe_machine()
+    if dry_run and not machine.gpus and request.gpus is not None and _beyond_cpu(request.gpus):
+        gpus = request.gpus if request.gpus.rollout else request.gpus.train
+        notes.append(
+            f"device = cuda: assumed for the dry run, as --gpus {gpus}"
+            f" is more than a run on cpu has; {machine.why or 'no NVIDIA GPU is visible'}"
+        )
+        return Device.CUDA, machine
     device = Device.CUDA if machine.gpus else Device.CPU
     notes.append(f"device = {device.value}: {machine.why or 'no NVIDIA GPU is visible'}")
     return device, machine
+
+
+def _beyond_cpu(gpus: Gpus) -> bool:
+    """On cpu one training process and one engine are run: --gpus 1 or 1+1."""
+    return gpus.train > 1 or gpus.rollout > 1
 
 
 def _split(asked: Gpus | None, placement: Placement) -> Gpus | None:
@@ -194,16 +214,18 @@ def _model(spec: RunSpec, machine: Machine | None, notes: list[str]) -> str:
     memory = machine.smallest_gpu_bytes if machine and machine.gpus else defaults.ASSUMED_GPU_BYTES
     if memory is None:
         raise SpecError("model is not given, and the driver does not say how much memory a GPU has: give --model")
-    model = defaults.largest_model(spec.placement, spec.gpus, spec.rollout_tp, memory)
+    model, limit = defaults.largest_model(spec.placement, spec.gpus, spec.rollout_tp, memory)
     notes.append(
-        f"model = {model}: the largest default that fits {spec.total_gpus} GPU(s) of {memory / 2**30:.0f} GiB"
-        " (random weights: same schedule and FLOPs, no learning)"
+        f"model = {model}: the largest default that fits {limit} (random weights: same schedule and FLOPs, no learning)"
     )
     return model
 
 
-def _check(spec: RunSpec) -> None:
+def _check(spec: RunSpec) -> list[str]:
     """Every check that needs more than the spec's own types.
+
+    Returns:
+        What was not checked, one line each.
 
     Raises:
         SpecError: names the key, its value and what is allowed.
@@ -218,19 +240,49 @@ def _check(spec: RunSpec) -> None:
     if spec.tools != "mock":
         raise SpecError(f"tools = {spec.tools!r}: allowed is mock; this version has no other tools")
     _check_model(spec)
+    unchecked = _check_plans(spec)
+    reason = load_adapter(spec.framework).supports(spec)
+    if reason is not None:
+        hint = "; --device cuda --dry-run shows such a run without GPUs" if _gpus_wanted_on_cpu(spec) else ""
+        raise SpecError(
+            f"framework = {spec.framework}, placement = {spec.placement.value}, device = {spec.device.value}:"
+            f" {reason}{hint}"
+        )
+    return unchecked
+
+
+def _gpus_wanted_on_cpu(spec: RunSpec) -> bool:
+    return spec.device is Device.CPU and _beyond_cpu(spec.gpus)
+
+
+def _check_plans(spec: RunSpec) -> list[str]:
+    """Checks the plans against the context: none where even the longest possible one fits, else MOST_PLANS at most.
+
+    Raises:
+        SpecError: a plan is longer than the context.
+    """
+    preset = PRESETS[spec.preset]
+    longest = (
+        preset.prompt.cap + (preset.most_calls + 1) * preset.generated.cap + preset.most_calls * preset.observation.cap
+    )
+    if longest <= spec.context_tokens:
+        return []
+    prompts = min(spec.prompts, max(1, MOST_PLANS // spec.group_size))
+    group_size = min(spec.group_size, MOST_PLANS)
     check_context(
-        PRESETS[spec.preset],
+        preset,
         seed=spec.seed,
-        prompts=spec.prompts,
-        group_size=spec.group_size,
+        prompts=prompts,
+        group_size=group_size,
         context_tokens=spec.context_tokens,
         latency_scale=spec.latency_scale,
     )
-    reason = load_adapter(spec.framework).supports(spec)
-    if reason is not None:
-        raise SpecError(
-            f"framework = {spec.framework}, placement = {spec.placement.value}, device = {spec.device.value}: {reason}"
-        )
+    if (checked := prompts * group_size) == spec.prompts * spec.group_size:
+        return []
+    return [
+        f"context_tokens = {spec.context_tokens:,}: the first {checked:,} of {spec.prompts * spec.group_size:,} plans"
+        f" fit, the others were not looked at; the longest possible is {longest:,.0f}"
+    ]
 
 
 def _check_model(spec: RunSpec) -> None:
