@@ -1,12 +1,13 @@
 """The `bench` command: thin verbs, one file each; nothing heavy is imported before a verb runs."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 import click
 
-from harness.cli.output import fail, save_traceback
+from harness.cli.output import fail, save_traceback, terminal_gone
 from harness.protocol.errors import BenchError
 
 _VERBS = {
@@ -20,6 +21,8 @@ _VERBS = {
     "doctor": "doctor",
 }
 INTERRUPTED = 130
+CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends
+HUNG_UP = 129  # 128 + SIGHUP
 
 
 class _Verbs(click.Group):
@@ -66,7 +69,13 @@ def call(arguments: Sequence[str]) -> int:
         return fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
         return fail("interrupted", INTERRUPTED)
+    except SystemExit:  # click's own answer to a closed pipe, and in this mode to nothing else
+        return CLOSED_PIPE
+    except BrokenPipeError:
+        return CLOSED_PIPE
     except Exception as error:
+        if terminal_gone(error):
+            return HUNG_UP
         path = save_traceback(error)
         return fail(f"unexpected {type(error).__name__}: {error}; this is a defect of bench, details in {path}", 1)
     return code if isinstance(code, int) else 0
@@ -74,4 +83,10 @@ def call(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the `bench` script."""
-    sys.exit(call(sys.argv[1:]))
+    code = call(sys.argv[1:])
+    if code in (CLOSED_PIPE, HUNG_UP):
+        # What is still buffered has nowhere to go, and must not fail once more while Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+    sys.exit(code)

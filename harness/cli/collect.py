@@ -20,7 +20,7 @@ def command(run: str, runs_dir: Path) -> None:
     from harness.cli.figures import keep_figures
     from results.collect import collect
 
-    with traceback_into(folder, "collecting"):
+    with traceback_into(folder, "collecting", "copy the run to a folder that can be written, and collect it there"):
         collected = collect(folder)
         figures = keep_figures(collected)
     counts = [f"{name} {table.num_rows}" for name, table in collected.tables.items() if table.num_rows]

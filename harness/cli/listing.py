@@ -66,7 +66,7 @@ def runs_table(runs_dir: Path) -> str:
             (folder.name, status.status, *about, "-" if wall is None else f"{wall:.0f} s", _one_line(status.reason))
         )
     if not rows:
-        return f"no runs under {runs_dir}"
+        return f"no runs under {runs_dir.absolute()}"
     return table(rows, ("run", "status", "model", "device", "steps", "wall", "reason"))
 
 

@@ -1,12 +1,17 @@
 """`bench report RUN...`, or of a sweep: markdown tables and figures."""
 
+import re
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from harness.cli.output import traceback_into
+from harness.cli.output import file_problem, folder_named, traceback_into, writable
 from harness.cli.runs import find_run, runs_dir_option
-from harness.protocol.errors import SpecError
+from harness.protocol.errors import BenchError, SpecError
+
+_ELSEWHERE = "name another folder with -o"
 
 
 @click.command("report", short_help="Write tables and figures of runs.")
@@ -14,11 +19,13 @@ from harness.protocol.errors import SpecError
 @click.option(
     "-o",
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to write to. Default: the run's or sweep's own folder, or ./report for several runs.",
+    metavar="DIRECTORY",
+    callback=folder_named,
+    help="Folder to write to. Default: the run's or sweep's own folder, or ./report-<utc> for several runs.",
 )
+@click.option("--print", "whole", is_flag=True, help="Print the whole report, and not its verdicts only.")
 @runs_dir_option
-def command(runs: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
+def command(runs: tuple[str, ...], out: Path | None, whole: bool, runs_dir: Path) -> None:
     """Write report.md and figures of one run, of several side by side, or of a sweep.
 
     RUN is a run folder, a name under the runs folder, or `latest`; or the folder of one sweep. Runs of different work
@@ -32,18 +39,56 @@ def command(runs: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
             raise SpecError(f"run = {sweeps[0]}: a sweep is reported alone, without other sweeps or runs")
         from reports.matrix import write_matrix
 
-        with traceback_into(sweeps[0], "writing the report"):
-            _show(write_matrix(sweeps[0], out or sweeps[0]))
+        writable(out or sweeps[0], _ELSEWHERE)
+        with traceback_into(sweeps[0], "writing the report", _ELSEWHERE):
+            path = write_matrix(sweeps[0], out or sweeps[0])
+        _show(path, whole)
         return
     folders = [find_run(run, runs_dir) for run in runs]
     from reports.report import write_report  # a second: pandas and matplotlib
 
-    out = out or (folders[0] if len(folders) == 1 else Path("report"))
-    with traceback_into(folders[0], "writing the report"):
-        path = write_report(folders, out)
-    _show(path)
+    given = out or (folders[0] if len(folders) == 1 else None)
+    existed = given is None or given.exists()
+    out = given or _new_folder()
+    writable(out, _ELSEWHERE)
+    try:
+        with traceback_into(folders[0], "writing the report", _ELSEWHERE):
+            path = write_report(folders, out)
+    except BenchError:
+        if given is None or not existed:
+            with suppress(OSError):
+                out.rmdir()  # made for nothing; one that holds something stays
+        raise
+    _show(path, whole)
 
 
-def _show(path: Path) -> None:
-    click.echo(path.read_text(encoding="utf-8"))
+def _new_folder() -> Path:
+    """A folder of its own for every comparison: none is written over another."""
+    stem = f"report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    number = 1
+    while True:
+        path = Path(stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+            continue
+        except OSError as error:
+            raise file_problem(error, "nothing can be written", _ELSEWHERE) from None
+        return path
+
+
+def _show(path: Path, whole: bool) -> None:
+    text = path.read_text(encoding="utf-8")
+    click.echo(text if whole else verdicts(text))
+    if not whole:
+        click.echo("--print shows all of it")
     click.echo(f"written: {path}")
+
+
+def verdicts(page: str) -> str:
+    """What a report's page says first, as plain text: all before its first section, without tables and sub-points."""
+    head = re.split(r"^## ", page, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line for line in head.splitlines() if not line.startswith(("  ", "|", "!", "<"))]
+    plain = [re.sub(r"\[\^\d+\]|\*\*|`|^#+ |^> ", "", line) for line in lines]
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"\\([^\w\s])", r"\1", "\n".join(plain))).strip() + "\n"

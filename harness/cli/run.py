@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.output import fail, traceback_into
+from harness.cli.output import fail, terminal_gone, traceback_into
 from harness.cli.runs import runs_dir_option
 from harness.protocol.errors import BenchError
 
@@ -119,17 +119,27 @@ def _run(resolved: "Resolved", adapter: "Adapter", runs_dir: Path) -> int:
         click.echo(f"bench: {unknown}", err=True)
     result = run(resolved.spec, adapter, runs_dir, display=make_display(sys.stderr))
     try:
-        _report(result.run_dir)
+        _tell(_report(result.run_dir))
     except BenchError as error:
         if not result.exit_code:
             raise
         fail(str(error), result.exit_code)  # the run's own failure, below, says more
     if result.exit_code:
-        fail(f"{result.run_dir.name} {result.status}: {result.reason} (bench logs {result.run_dir})", result.exit_code)
+        # "interrupted by Ctrl-C" says already that it was
+        how = result.reason if result.reason.startswith(result.status) else f"{result.status}: {result.reason}"
+        fail(f"{result.run_dir.name} {how} (bench logs {result.run_dir})", result.exit_code)
     return result.exit_code
 
 
-def _report(run_dir: Path) -> None:
+def _tell(text: str) -> None:
+    try:
+        click.echo(text)
+    except OSError as error:
+        if not terminal_gone(error):  # closed while the run went on: the run's own code still says how it ended
+            raise
+
+
+def _report(run_dir: Path) -> str:
     with traceback_into(run_dir, "reporting"):
         from harness.cli.figures import keep_figures
         from harness.cli.summary import summary
@@ -140,4 +150,4 @@ def _report(run_dir: Path) -> None:
         run = load_run(run_dir)
         figures = keep_figures(run)
         report = write_report([run_dir], run_dir)
-        click.echo(summary(figures, report, gpus=run.spec.device is Device.CUDA))
+        return summary(figures, report, gpus=run.spec.device is Device.CUDA)

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import click
 
+from harness.cli.output import folder_named
 from harness.protocol.errors import SpecError
 
 runs_dir_option = click.option(
     "--runs-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("runs"),
+    metavar="DIRECTORY",
+    callback=folder_named,
+    default="runs",
     show_default=True,
     help="Where run folders lie.",
 )
@@ -24,10 +26,12 @@ def find_run(name: str, runs_dir: Path) -> Path:
     """
     from harness.run_folder import list_runs
 
+    if not name.strip():
+        raise SpecError(f"run = {name!r}: empty; `bench list runs` shows the runs")
     folders = list_runs(runs_dir)
     if name == "latest":
         if not folders:
-            raise SpecError(f"run = latest: there is no run under {runs_dir}; start one with `bench run`")
+            raise SpecError(f"run = latest: there is no run under {runs_dir.absolute()}; start one with `bench run`")
         return folders[-1]
     for path in (Path(name), runs_dir / name):
         if (path / "spec.json").is_file():
@@ -42,4 +46,4 @@ def find_run(name: str, runs_dir: Path) -> Path:
         raise SpecError(f"run = {name}: means {len(matches)} runs: {', '.join(match.name for match in matches)}")
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; `bench list runs` shows them"
-    raise SpecError(f"run = {name}: no such run folder here or under {runs_dir}{hint}")
+    raise SpecError(f"run = {name}: no such run folder here or under {runs_dir.absolute()}{hint}")

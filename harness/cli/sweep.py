@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.output import fail, save_traceback, table
+from harness.cli.output import fail, folder_named, save_traceback, table
 from harness.protocol.errors import BenchError, SpecError
 
 if TYPE_CHECKING:
@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    callback=folder_named,
     help="Folder of the sweep; one that holds the same plan is resumed. Default: sweeps/<utc>-<digest>.",
 )
 @click.option(
     "--runs-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    callback=folder_named,
     help="Where run folders lie. Default: runs, or where the resumed sweep has them.",
 )
 def command(

@@ -40,7 +40,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ([*PLACED, "extra"], ["extra"]),
         (["runn"], ["runn"]),
         (["report"], ["RUNS"]),
-        (["report", "latest"], ["run = latest", "no run under runs"]),
+        (["report", "latest"], ["run = latest", "no run under /", "/runs; "]),
         (["report", "nothing"], ["run = nothing", "no such run folder"]),
         (["collect", "cache"], ["run = cache", "no such run folder"]),
         (["logs", "nothing"], ["run = nothing"]),
