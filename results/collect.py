@@ -15,7 +15,8 @@ from results.recorded import Defects, Recorded, to_json
 from results.rows import Rows
 from results.samples import read_segments
 from results.schema import empty, with_metadata
-from results.store import COMPUTED, RunTables, load_spec, read_meta, run_id_of, table_path, tables_dir, write_table
+from results.status import read_meta
+from results.store import COMPUTED, RunTables, load_spec, run_id_of, table_path, tables_dir, write_table
 
 
 def collect(run_dir: Path) -> RunTables:

@@ -1,7 +1,7 @@
 """Everything that is computed from a collected run: its figures by name, and the accounts behind them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,12 @@ from harness.protocol.phases import Phase, Pool
 from results.account import CLIENT, Account, make_account
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
+from results.contamination import Contamination, contamination
 from results.energy import Energy, energy
 from results.lifetimes import Lifetimes, lifetimes
 from results.phases import PhaseRow, phase_rows
 from results.schema import TABLES
+from results.selection import Selection, selection
 from results.staleness import Staleness, staleness
 from results.stats import Estimate, mean
 from results.store import RunTables
@@ -48,6 +50,8 @@ class RunFigures:
     """A run in figures. What needs a steady window is None where there is none, and `no_window` says why."""
 
     figures: Mapping[str, Figure]
+    contamination: Contamination
+    selection: Selection | None
     window: Window | None
     no_window: str | None
     account: Account | None
@@ -127,6 +131,7 @@ OF_WINDOW: Mapping[str, str] = {
     "sync_s_mean": "s",
     "rollout_busy_share": "ratio",
     "blocked_sync_s": "s",
+    "selection_ratio": "ratio",
 }
 
 
@@ -142,6 +147,8 @@ def compute(run: RunTables) -> RunFigures:
     rows: tuple[PhaseRow, ...] = ()
     wait: Straggler | None = None
     power: Energy | None = None
+    chosen: Selection | None = None
+    spoiled = contamination(run, window)
     rates: Throughput | None = None
     if window is None:
         for metric, unit in OF_WINDOW.items():
@@ -155,18 +162,23 @@ def compute(run: RunTables) -> RunFigures:
         wait = straggler(run, window, made, account)
         rates = throughput(run, arrays, window, account, lives)
         power = _energy(run, arrays, window, account, int(rates.trajectory_ledger.trained))
+        power = _unless_spoiled(power, spoiled)
+        chosen = selection(run, window)
         stale = staleness(run, _steps_inside(run, window))
         _window(figures, window)
         _rates(figures, rates)
         _account(figures, account, rows, window)
         _straggler(figures, wait)
         _power(figures, power)
+        _selection(figures, chosen)
         _recorder(figures, run, window)
     _staleness(figures, stale, stale_run, window is not None)
     _adherence(figures, adherence)
     figures.put("wall_s", "s", _wall(run), n=1, note=None if _wall(run) is not None else "the run has no end on record")
     return RunFigures(
         figures=figures,
+        contamination=spoiled,
+        selection=chosen,
         window=window,
         no_window=steady.reason,
         account=account,
@@ -192,6 +204,33 @@ def _energy(run: RunTables, arrays: Tracks, window: Window, account: Account, tr
     if run.tables["samples"].num_rows and account.granularity != "pool":
         account = make_account(run, arrays, window, by_engine=False)
     return energy(run, window, {unit.pool: unit.timeline for unit in account.units}, trained)
+
+
+def _unless_spoiled(power: Energy, spoiled: Contamination) -> Energy:
+    """No verdict on energy where something else had the GPUs too, or held them down. What is bad stays bad."""
+    if not spoiled.gpu or power.verdict is None:
+        return power
+    verdict = "bad" if power.verdict == "bad" else None
+    note = "; ".join(part for part in (power.note, f"contaminated: {', '.join(spoiled.reasons)}") if part)
+    return replace(power, verdict=verdict, reasons=(*power.reasons, "contaminated"), note=note)
+
+
+def _selection(figures: _Figures, chosen: Selection) -> None:
+    worst = chosen.worst
+    if worst is None:
+        figures.put("selection_ratio", "ratio", None, n=chosen.groups, note=chosen.note or "no plan is known")
+        return
+    name, ratio = worst
+    figures["selection_ratio"] = Figure(
+        metric="selection_ratio",
+        unit="ratio",
+        value=ratio.value,
+        ci_low=ratio.ci_low,
+        ci_high=ratio.ci_high,
+        n=chosen.groups,
+        note=f"planned {name} of trained / admitted trajectories, the farthest from 1; n = groups",
+        verdict="bad" if chosen.flagged else "ok",
+    )
 
 
 def _window(figures: _Figures, window: Window) -> None:

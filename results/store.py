@@ -1,7 +1,5 @@
 """Tables on disk: written whole or not at all, read with their schema checked, older versions brought up to date."""
 
-import fcntl
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
 from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conform, empty, with_metadata
+from results.status import read_meta
 
 COMPRESSION = "zstd"
 COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
@@ -172,39 +171,3 @@ def load_spec(run_dir: Path) -> RunSpec:
         what = "no such folder" if not run_dir.exists() else "not a run folder (it has no spec.json)"
         raise SpecError(f"{run_dir}: {what}; give the folder of a run, as `bench list` shows it")
     return RunSpec.load_file(run_dir / "spec.json")
-
-
-def read_meta(run_dir: Path) -> tuple[dict[str, Any], str | None]:
-    """What meta.json holds, and what is wrong with it (None: nothing); {} when it is missing or damaged.
-
-    A status `running` that no harness holds the lock of reads as `interrupted`: that harness was killed.
-    """
-    path = run_dir / "meta.json"
-    problem: str | None
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raw, problem = {}, "meta.json is missing: the harness was killed before it wrote it"
-    except (OSError, ValueError) as error:
-        raw, problem = {}, f"meta.json cannot be read: {error}"
-    else:
-        problem = None if isinstance(raw, dict) else f"meta.json is no object but {type(raw).__name__}"
-    meta: dict[str, Any] = raw if isinstance(raw, dict) else {}
-    if meta.get("status", "running") == "running" and not _held(run_dir / "lock"):
-        meta["status"] = "interrupted"
-        meta["reason"] = meta.get("reason") or "the harness was killed"
-    return meta, problem
-
-
-def _held(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

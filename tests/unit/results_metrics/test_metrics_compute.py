@@ -32,6 +32,7 @@ NAMES = {
     "sync_s_mean",
     "rollout_busy_share",
     "blocked_sync_s",
+    "selection_ratio",
     "steps",
     "window_s",
     "wall_s",

@@ -166,3 +166,14 @@ def test_a_gate_that_says_it_is_the_last_is_final_whatever_comes_after() -> None
         history.gate(51, True, 3, 4)
         history.gate(52, False, 4, 4)
         assert admission_closed_ns(history.run().frame("gates")) == closed
+
+
+def test_why_there_is_no_window_never_calls_a_step_that_was_found_the_warm_up() -> None:
+    history = History("async", {"warmup_steps": 1})
+    for step in (1, 2, 3):
+        history.life(f"t{step}", step * 10 + 1, step * 10 + 9)
+        history.step(step, step * 10 + 10, (f"t{step}",))
+    history.sync(1, 19, 30.5)  # step 3 is the first that trained only on what started after it
+    run = history.run()
+    reason = str(steady_window(run, tracks(run)).reason)
+    assert reason == "too few steps: the window begins with the end of step 3, none ended after it"

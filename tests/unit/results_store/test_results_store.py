@@ -14,7 +14,8 @@ from harness.protocol.errors import SpecError
 from harness.protocol.events import Gate
 from results.collect import collect
 from results.schema import TABLES, empty
-from results.store import load_run, read_meta, read_table, table_path, write_table
+from results.status import read_meta
+from results.store import load_run, read_table, table_path, write_table
 
 FAILURES = {"host": "h", "pid": 1, "mono_ns": 5, "boundary": "tool", "type": "E", "message": "m"}
 
@@ -194,3 +195,11 @@ def test_the_runs_table_has_one_row_with_the_whole_request(tmp_path: Path) -> No
     assert json.loads(row["spec_json"])["work_digest"] == row["work_digest"] == run.spec.work_digest
     assert (row["gpu_name"], row["gpus"], row["wall_s"], row["machine"]) == ("H100", 2, 12.0, "node-1")
     assert (row["framework_version"], row["reason"], row["dirty"]) == (None, None, False)
+
+
+def test_a_sealed_run_whose_meta_is_lost_was_not_interrupted(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", [hello()])
+    (run_dir / "meta.json").unlink()
+    assert read_meta(run_dir)[0]["status"] == "interrupted"
+    (run_dir / "sealed").touch()
+    assert "status" not in read_meta(run_dir)[0]

@@ -1,0 +1,104 @@
+"""Contamination that held at known times, and what it does to the verdict on energy."""
+
+import json
+
+import pytest
+from recorded_histories import History, ns
+from test_metrics_energy import _flat, _found, _history, _sample
+
+from results.contamination import contamination
+from results.metrics import _unless_spoiled, compute
+from results.window import Window
+
+WINDOW = Window(start_ns=ns(20), end_ns=ns(120), after_step=1, last_step=2, boundaries_ns=(ns(20), ns(120)))
+CHECKS = ("foreign_processes", "power_cap", "locked_clocks", "mig")
+
+
+def _probe(history: History, check: str, at: float, value: float | None, gpu: str | None = "GPU-0") -> None:
+    labels = json.dumps({} if gpu is None else {"gpu": gpu})
+    history.add("probes", name=f"contamination.{check}", mono_ns=ns(at), value=value, labels_json=labels)
+
+
+def _clean() -> History:
+    history = _history(gpus=2)
+    for gpu in ("GPU-0", "GPU-1"):
+        for check in CHECKS:
+            _probe(history, check, 1, 0.0, gpu)
+    _probe(history, "host_load", 0.5, 0.1, None)
+    return history
+
+
+def test_a_clean_machine_has_no_reasons() -> None:
+    found = contamination(_clean().run(), WINDOW)
+    assert (found.gpu, found.before, found.unknown, found.reasons) == ((), (), (), ())
+    assert (found.load_ratio, found.busy_host) == (0.1, False)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "inside", "before"),
+    [
+        (5, 10, False, True),
+        (5, 30, True, True),
+        (50, 51, True, False),
+        (5, None, True, True),
+        (130, None, False, False),
+    ],
+)
+def test_a_finding_holds_until_the_next_of_its_kind(
+    begin: float, end: float | None, inside: bool, before: bool
+) -> None:
+    history = _clean()
+    _probe(history, "foreign_processes", begin, 2.0)
+    if end is not None:
+        _probe(history, "foreign_processes", end, 0.0)
+    _probe(history, "foreign_processes", 60, 0.0, "GPU-1")  # another GPU's says nothing of this one
+    found = contamination(history.run(), WINDOW)
+    assert found.gpu == (("foreign_processes",) if inside else ())
+    assert found.before == (("foreign_processes",) if before else ())
+    assert found.reasons == (("foreign_processes on 1 GPU(s)",) if inside else ())
+
+
+def test_a_gpu_that_is_not_of_the_run_spoils_nothing() -> None:
+    history = _clean()
+    _probe(history, "power_cap", 2, 1.0, "GPU-7")
+    assert contamination(history.run(), WINDOW).gpu == ()
+
+
+def test_what_could_not_be_looked_at_is_unknown_and_not_clean() -> None:
+    history = _clean()
+    _probe(history, "mig", 2, None)
+    assert contamination(history.run(), WINDOW).unknown == ("mig",)
+    never = History("colocated")
+    _probe(never, "mig", 2, 0.0)
+    assert contamination(never.run(), WINDOW).unknown == ("foreign_processes", "locked_clocks", "power_cap")
+
+
+def test_load_counts_only_from_before_the_launch() -> None:
+    history = _history()  # its controller begins at 12
+    _probe(history, "host_load", 13, 0.9, None)
+    assert contamination(history.run(), WINDOW).load_ratio is None  # the run's own
+    _probe(history, "host_load", 11, 0.7, None)
+    found = contamination(history.run(), WINDOW)
+    assert (found.load_ratio, found.busy_host) == (0.7, True)
+    assert found.reasons == ("load of 0.70 per core before the launch",)
+
+
+def test_energy_of_a_contaminated_window_gets_no_verdict_and_bad_stays_bad() -> None:
+    for scale, before, after in ((1.0, "ok", None), (1.08, "bad", "bad")):
+        history = _clean()
+        for gpu in ("GPU-0", "GPU-1"):
+            _sample(history, gpu, _flat(200), scale=scale)
+        power = _found(history)
+        clean = contamination(history.run(), WINDOW)
+        assert _unless_spoiled(power, clean).verdict == power.verdict == before
+        _probe(history, "power_cap", 50, 1.0)
+        spoiled = _unless_spoiled(power, contamination(history.run(), WINDOW))
+        assert spoiled.verdict == after
+        assert spoiled.reasons[-1] == "contaminated"
+        assert "power_cap on 1 GPU(s)" in str(spoiled.note)
+
+
+def test_a_run_carries_its_contamination() -> None:
+    history = _clean()
+    _probe(history, "locked_clocks", 3, 1.0)
+    assert compute(history.run()).contamination.gpu == ("locked_clocks",)
