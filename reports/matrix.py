@@ -12,7 +12,9 @@ from harness.sweep.words import order_line, summary_line, took
 from reports import bars
 from reports import figures as pictures
 from reports.consumed import consumed_table, same_work
+from reports.fairness import fairness_table
 from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
+from reports.places import without_places
 from reports.provenance import (
     SIMULATED,
     device_of,
@@ -70,6 +72,7 @@ def page(folder: SweepFolder, cells: Sequence[Pool], tried: Sequence[Attempt], p
     sections = [
         ["## Speed and energy", "", *_speed(cells, notes), "", *captions(shown)],
         ["## Whether it may be believed", "", *_trust(cells, notes), "", *captions(shown)],
+        ["## Same settings?", "", *_fairness(shown, notes)],
         ["## Where a step goes", "", *_steps(shown, pictures_to)],
         ["## Work consumed", "", *_work(shown, notes)],
         ["## Failed and refused", "", *_failed(cells)],
@@ -79,7 +82,8 @@ def page(folder: SweepFolder, cells: Sequence[Pool], tried: Sequence[Attempt], p
     ]
     for section in sections:
         lines += [*section, ""]
-    return [*lines, *notes.lines()]
+    known = {each.outcome.run_dir.name: each.outcome.run_dir for each in tried if each.outcome.run_dir is not None}
+    return without_places([*lines, *notes.lines()], known)
 
 
 def over_runs(found: OverRuns, form: Form, notes: Footnotes) -> str:
@@ -119,7 +123,7 @@ def _grid_cell(cell: Pool, notes: Footnotes) -> str:
 def _status(cell: Pool) -> str:
     if cell.refused:
         return "refused"
-    counts = Counter("unreadable" if attempt.unread else attempt.outcome.status for attempt in cell.attempts)
+    counts = Counter("left out" if attempt.unread else attempt.outcome.status for attempt in cell.attempts)
     finished = counts.pop(FINISHED, 0)
     text = f"{finished} of {len(cell.attempts)} finished"
     return ", ".join([text, *(f"{count} {status}" for status, count in counts.items())])
@@ -253,6 +257,13 @@ def _steps(shown: Sequence[Pool], folder: Path) -> list[str]:
         return [escape(picture.text)]
     mean = "The bars are arithmetic means over all steps, the tables geometric means over runs."
     return [f"![{escape(picture.text)}]({FOLDER}/{picture.path.name})", "", f"*{escape(picture.text)}* {mean}"]
+
+
+def _fairness(shown: Sequence[Pool], notes: Footnotes) -> list[str]:
+    """Of the first run of each cell: the others were started with the same."""
+    if not shown:
+        return ["No run finished."]
+    return fairness_table([cell.seen[0].run for cell in shown], [cell.label for cell in shown], notes)
 
 
 def _work(shown: Sequence[Pool], notes: Footnotes) -> list[str]:

@@ -93,6 +93,7 @@ class Seen:
     proof: SyncProof
     work: Consumed
     digest: str | None
+    spoiled: str | None  # why its numbers are left out: not alone on its GPUs
 
     @classmethod
     def load(cls, run_dir: Path) -> "Seen":
@@ -117,6 +118,7 @@ class Seen:
             proof=found.sync_proof,
             work=consumed(run, case.steps),
             digest=consumed_digest(run, case.steps),
+            spoiled=case.spoiled,
         )
 
     def value(self, metric: str) -> float | None:
@@ -247,6 +249,8 @@ def _load(run_dir: Path | None, planned: RunSpec | None) -> tuple[Seen | None, s
         return None, str(error)
     if planned is None or seen.run.spec.spec_digest != planned.spec_digest:
         return None, f"{run_dir.name} is a run of another spec than planned"
+    if seen.spoiled:
+        return None, seen.spoiled
     return seen, ""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from harness.protocol.spec import Device
 from harness.sweep.plan import POOLED
 from reports.markdown import code, escape, plural
-from reports.provenance import SIMULATED, commit_of, device_of, framework_of, verified_on
+from reports.provenance import NON_STANDARD, SIMULATED, commit_of, device_of, framework_of, non_standard, verified_on
 from reports.replicates import Pool, Seen
 
 
@@ -18,6 +18,8 @@ def title(cells: Sequence[Pool], seen: Sequence[Seen]) -> str:
         kinds.append("simulated")
     if any(each.run.spec.device is Device.CPU and each.run.spec.framework != SIMULATED for each in seen):
         kinds.append("functional check on CPU")
+    if any(non_standard(each.run.spec) for each in seen):
+        kinds.append(NON_STANDARD)
     return f"Sweep: {frameworks} x {placements}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
@@ -32,14 +34,17 @@ def claims(cells: Sequence[Pool], seen: Sequence[Seen]) -> list[str]:
     few = [cell.label for cell in cells if len(cell.seen) == 1]
     if few:
         said.append(f"One run only, so no interval and no claim about a difference: {escape(', '.join(few))}.")
+    on_gpus = all(each.run.spec.device is Device.CUDA for each in seen)
+    # On CPU a host differs from the next by what else runs there; GPU nodes of one kind are interchangeable.
+    machine = ("cpu", "cores") if on_gpus else ("host", "cpu", "cores")
     for what, values in (
-        ("hosts", {_host(each) for each in seen}),
-        ("devices", {device_of(each.run) for each in seen}),
-        ("commits of bench", {commit_of(each.run) or "unknown" for each in seen}),
-        ("granularity of the time accounts", {each.granularity for each in seen if each.granularity}),
+        *((f"the machines differ in {key}", {_machine(each, key) for each in seen}) for key in machine),
+        ("the devices differ", {device_of(each.run) for each in seen}),
+        ("the commits of bench differ", {commit(each) for each in seen}),
+        ("the granularity of the time accounts differs", {each.granularity for each in seen if each.granularity}),
     ):
         if len(values) > 1:
-            said.append(f"**Not comparable**: the {what} differ ({escape(' and '.join(sorted(values)))}).")
+            said.append(f"**Not comparable**: {what} ({escape(' and '.join(sorted(values)))}).")
     gone = [(cell.label, cell.missing_seeds) for cell in cells if cell.seen and cell.missing_seeds]
     said += [
         f"**Not the same work**: {escape(label)} has no finished run of seed {', '.join(map(str, seeds))}, whose work "
@@ -49,6 +54,9 @@ def claims(cells: Sequence[Pool], seen: Sequence[Seen]) -> list[str]:
     planned = {tuple(sorted(set(cell.planned_seeds))) for cell in cells if cell.planned_seeds}
     if len(planned) > 1:
         said.append("**Not the same work**: the cells were planned with different seeds.")
+    odd = [f"{cell.label} ({why})" for cell in cells if cell.seen and (why := non_standard(cell.seen[0].run.spec))]
+    if odd:
+        said.append(f"**Non-standard**: {escape('; '.join(odd))}.")
     pairs = [(cell, verified_on(cell.seen[0].run.spec) or "") for cell in cells if cell.seen]
     never = [cell.label for cell, where in pairs if where.startswith("never")]
     if never:
@@ -77,7 +85,7 @@ def captions(shown: Sequence[Pool]) -> list[str]:
         steps = sorted({each.steps for each in seen})
         windows = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
         parts = [
-            f"host {escape(joined(_host(each) for each in seen))}",
+            f"host {escape(joined(_machine(each, 'host') for each in seen))}",
             escape(joined(device_of(each.run) for each in seen)),
             f"bench {escape(joined(commit(each) for each in seen))}",
             escape(joined(framework_of(each.run) or cell.framework for each in seen)),
@@ -89,9 +97,9 @@ def captions(shown: Sequence[Pool]) -> list[str]:
     return lines
 
 
-def _host(seen: Seen) -> str:
+def _machine(seen: Seen, key: str) -> str:
     machine = seen.run.meta.get("machine")
-    return str((machine.get("host") if isinstance(machine, dict) else None) or "unknown")
+    return str((machine.get(key) if isinstance(machine, dict) else None) or "unknown")
 
 
 def commit(seen: Seen) -> str:
