@@ -180,13 +180,14 @@ class World:
         """The weight-sync proof of the warm-up: probe logprobs of trainer and engine for versions 0, 1, 2."""
         for version in range(3):
             moved = [-1.0 - 0.05 * version - 0.01 * i for i in range(8)]
-            for source, drift in (("trainer", 0.0), ("engine", 2e-6)):
+            asked = [("trainer", 0.0, {}), *(("engine", 2e-6, {"engine": name}) for name in self.engines)]
+            for source, drift, who in asked:
                 self.events.append(
                     Metric(
                         name="probe_logprobs",
                         mono_ns=now + version * 1_000_000,
                         values=tuple(round(value + drift, 9) for value in moved),
-                        labels={"source": source, "version": version},
+                        labels={"source": source, "version": version, **who},
                     )
                 )
         return now + S
