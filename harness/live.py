@@ -15,6 +15,8 @@ from harness.progress import Progress
 
 REFRESH_S = 0.5
 GONE = contextlib.suppress(OSError, ValueError)  # a terminal or pipe that was closed must not end the run
+START_UP = "starting engine and trainer (imports take a minute on CPU)"
+FOLLOW = "bench logs latest -f, in another terminal, shows what they say"
 Watts = Callable[[], float | None]  # power of all GPUs now; None without a GPU or before the first sample
 
 
@@ -78,6 +80,7 @@ class LiveDisplay:
         self.console = console
         self._live: Live | None = None
         self._drawn = float("-inf")
+        self.begin = time.monotonic()
 
     def stage(self, text: str) -> None:
         """A line above the table."""
@@ -91,13 +94,19 @@ class LiveDisplay:
             return
         self._drawn = now
         table = Table.grid(padding=(0, 2))
-        for name, text in describe(progress, steps, watts):
+        for name, text in self._rows(progress, steps, watts, now - self.begin):
             table.add_row(Text(name, style="dim"), Text(text))
         with GONE:
             if self._live is None:
                 self._live = Live(table, console=self.console, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(table, refresh=True)
+
+    def _rows(self, progress: Progress, steps: int, watts: float | None, elapsed_s: float) -> list[tuple[str, str]]:
+        elapsed = ("elapsed", f"{int(elapsed_s) // 60}:{int(elapsed_s) % 60:02d}")
+        if not progress.working:
+            return [("start-up", START_UP), elapsed, ("logs", FOLLOW)]
+        return [*describe(progress, steps, watts), elapsed]
 
     def close(self) -> None:
         """Takes the table away."""

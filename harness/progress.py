@@ -28,8 +28,9 @@ class OpenPhase:
         if event.turn is not None:
             parts.append(f"turn {event.turn}")
         if event.step is not None:
+            parts = [part for part in parts if part != "step"]  # not "step step 2"
             parts.append(f"step {event.step}")
-        if event.native_name not in parts:
+        if event.native_name not in parts and event.native_name != "step":
             parts.append(f"({event.native_name})")
         who = f"{self.role} of {self.source.removesuffix('.jsonl')}"
         return f"{' '.join(parts)}, open for {(now_ns - event.start_ns) / 1e9:.0f} s, {who}"

@@ -1,6 +1,10 @@
 """The few figures that `bench run` ends with; the report has all of them, with their definitions."""
 
-from collections.abc import Mapping
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cli.output import table
@@ -24,14 +28,20 @@ _SHOWN: tuple[tuple[str, str, str], ...] = (
     ("other_share", "time without a name", "{:.2%}"),
     ("recorder_cost_ratio", "recording's own cost", "{:.2%}"),
 )
+_HEADER = ("figure", "value", "n", "")
+_NARROWEST = 24  # of the notes' column: below it, wrapped notes are harder to read than long ones
 _OF_GPUS = frozenset({"power_utilisation_ratio", "joules_per_trained_trajectory"})
 
 
-def summary(found: RunFigures, report: Path, *, gpus: bool) -> str:
-    """A small table and the report's path. Without GPUs no GPU figure is shown at all, not even as unknown."""
+def summary(found: RunFigures, report: Path, *, gpus: bool, width: int | None = None) -> str:
+    """A small table and the report's path. Without GPUs no GPU figure is shown at all, not even as unknown.
+
+    `width`: columns that notes are wrapped to; None: those of the terminal, and no limit where there is none.
+    """
+    width = _terminal_width() if width is None else width
     slot = "GPU" if gpus else "process"
     rows = [
-        _row(found.figures, metric, words, form.replace("SLOT", slot))
+        _row(found.figures, metric, words, form.replace("SLOT", slot), found.no_window)
         for metric, words, form in _SHOWN
         if gpus or metric not in _OF_GPUS
     ]
@@ -40,21 +50,52 @@ def summary(found: RunFigures, report: Path, *, gpus: bool) -> str:
         sync = "proven"
     else:
         parts = (("fresh", proof.fresh), ("changed", proof.changed), ("follows", proof.follows))
-        sync = "NOT proven: " + "; ".join(f"{name}: {part.why}" for name, part in parts if part.passed is not True)
-    rows.append(("weight sync", sync, "", ""))
+        sync = "; ".join(f"{name}: {part.why}" for name, part in parts if part.passed is not True)
+    rows.append(("weight sync", sync if proof.proven else "NOT proven", "", "" if proof.proven else sync))
     if found.window is not None:
         n = found.window.steps
         steady = "steady" if not found.window.not_steady else "not steady: " + "; ".join(found.window.not_steady)
-        head = f"steady window: {n} steps, {found.window.seconds:.1f} s, {steady}"
+        head = f"steady window: {n} step{'s' * (n != 1)}, {found.window.seconds:.1f} s, {_singular(steady)}"
     else:
-        head = f"no steady window: {found.no_window}"
-    return f"{head}\n\n{table(rows, ('figure', 'value', 'n', ''))}\n\nreport: {report}"
+        head = f"no steady window: {_singular(found.no_window or 'not known why')}"
+    if width:
+        head = textwrap.fill(head, width, break_long_words=False, break_on_hyphens=False)
+    return f"{head}\n\n{table(_wrapped(rows, width), _HEADER)}\n\nreport: {report}"
 
 
-def _row(figures: Mapping[str, Figure], metric: str, words: str, form: str) -> tuple[str, str, str, str]:
+def _terminal_width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def _singular(text: str) -> str:
+    return re.sub(r"(?<![\d.,])1 steps\b", "1 step", text)
+
+
+def _wrapped(rows: Sequence[tuple[str, str, str, str]], width: int) -> list[tuple[str, str, str, str]]:
+    """Rows whose notes go on in lines below, under the notes' own column. No width: as they are."""
+    before = sum(max(len(row[i]) for row in [_HEADER, *rows]) + 2 for i in range(3))
+    room = max(width - before, _NARROWEST)
+    if not width:
+        return list(rows)
+    lines = []
+    for first, value, n, note in rows:
+        parts = textwrap.wrap(note, room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += [(first, value, n, parts[0]), *(("", "", "", part) for part in parts[1:])]
+    return lines
+
+
+def _row(
+    figures: Mapping[str, Figure], metric: str, words: str, form: str, no_window: str | None
+) -> tuple[str, str, str, str]:
     figure = figures.get(metric)
     if figure is None or figure.value is None:
-        return words, "unknown", "", (figure.note if figure else None) or ""
+        note = (figure.note if figure else None) or ""
+        if no_window is not None and no_window in note:
+            return words, "", "", ""  # said once, above the table
+        return words, "unknown", "", note
     n = "" if figure.n is None else str(figure.n)
     mark = figure.verdict.upper() + " " if figure.verdict not in (None, "ok") and figure.verdict else ""
-    return words, form.format(figure.value), n, mark + (figure.note or "")
+    note = figure.note or ""
+    if figure.n == 1:
+        note = re.sub(r"(; )?\brange (\S+) to \2(?=;|$)", "", note).removeprefix("; ")
+    return words, form.format(figure.value), n, (mark + note).strip()

@@ -212,3 +212,20 @@ def test_a_terminal_that_is_gone_ends_nothing() -> None:
         display.stage("stopping")
         display.update(fed(step(0, 1.0)), 4, None)
         display.close()
+
+
+def test_a_step_is_named_once() -> None:
+    (one,) = fed(Open(id=1, start_ns=0, phase=None, native_name="step", step=2)).open_phases()
+    assert one.describe(60 * S) == "step 2, open for 60 s, controller of h-1"
+
+
+def test_the_start_up_says_what_goes_on_and_for_how_long() -> None:
+    stream = io.StringIO()
+    display = LiveDisplay(Console(file=stream, force_terminal=True, width=100))
+    display.begin -= 75
+    display.update(fed(), 4, None)
+    display.close()
+    shown = stream.getvalue()
+    for text in ("starting engine and trainer", "imports take a minute on CPU", "1:15", "bench logs latest -f"):
+        assert text in shown
+    assert "trajectories" not in shown
