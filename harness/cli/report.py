@@ -1,6 +1,5 @@
 """`bench report RUN...`, or of a sweep: markdown tables and figures."""
 
-import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.cli.output import file_problem, folder_named, traceback_into, writable
+from harness.cli.page import tables, verdicts
 from harness.cli.runs import find_run, runs_dir_option
 from harness.protocol.errors import BenchError, SpecError
 
@@ -23,7 +23,7 @@ _ELSEWHERE = "name another folder with -o"
     callback=folder_named,
     help="Folder to write to. Default: the run's or sweep's own folder, or ./report-<utc> for several runs.",
 )
-@click.option("--print", "whole", is_flag=True, help="Print the whole report, and not its verdicts only.")
+@click.option("--print", "whole", is_flag=True, help="Print the whole report, not only its verdicts and first tables.")
 @runs_dir_option
 def command(runs: tuple[str, ...], out: Path | None, whole: bool, runs_dir: Path) -> None:
     """Write report.md and figures of one run, of several side by side, or of a sweep.
@@ -80,15 +80,10 @@ def _new_folder() -> Path:
 
 def _show(path: Path, whole: bool) -> None:
     text = path.read_text(encoding="utf-8")
-    click.echo(text if whole else verdicts(text))
-    if not whole:
+    if whole:
+        click.echo(text)
+    else:
+        click.echo(verdicts(text))
+        click.echo(tables(text))
         click.echo("--print shows all of it")
     click.echo(f"written: {path}")
-
-
-def verdicts(page: str) -> str:
-    """What a report's page says first, as plain text: all before its first section, without tables and sub-points."""
-    head = re.split(r"^## ", page, maxsplit=1, flags=re.MULTILINE)[0]
-    lines = [line for line in head.splitlines() if not line.startswith(("  ", "|", "!", "<"))]
-    plain = [re.sub(r"\[\^\d+\]|\*\*|`|^#+ |^> ", "", line) for line in lines]
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"\\([^\w\s])", r"\1", "\n".join(plain))).strip() + "\n"
