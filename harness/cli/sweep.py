@@ -132,12 +132,16 @@ def _show(plan: "Plan", folder: "SweepFolder | None") -> None:
     lines = ["dry run: nothing is started, nothing is written", "", *_head(plan), ""]
     lines.append(table(plan_rows(plan), ("cell", "what", "spec digest", "place in the order")))
     machine = probe_machine()
+    unable: dict[str, list[str]] = {}
     for cell in plan.cells:
         try:
             if cell.spec is not None:
                 check_machine(cell.spec, machine)
         except SpecError as error:
-            lines.append(f"this machine can't start {cell.label}: {error}")
+            unable.setdefault(str(error), []).append(cell.label)
+    for reason, names in unable.items():
+        some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        lines.append(f"this machine can't start {some}: {reason}")
     if folder is not None:
         outcomes = folder.state()
         rows = state_rows(folder, outcomes)
