@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import played_folders as folders
+import played_gpus as gpus
 import played_runs as played
 import pytest
 
 from harness.protocol.errors import SpecError
-from harness.protocol.spec import Gpus, RunSpec
+from harness.protocol.spec import Device, Gpus, RunSpec
 from harness.sweep.folder import SweepFolder
 from harness.sweep.plan import Cell, Entry, Plan
 from reports import style
@@ -227,3 +228,24 @@ def test_a_sweep_of_which_nothing_ran_still_has_a_page(tmp_path: Path) -> None:
     text = Sweep(tmp_path, [("skyrl colocated", spec_of("colocated"))]).page()
     assert "0 of 1 runs finished, 1 to go" in text
     assert "No run finished." in text
+
+
+def test_on_gpus_power_and_energy_stand_beside_the_times(tmp_path: Path) -> None:
+    specs = [spec_of(placement, device=Device.CUDA) for placement in ("colocated", "async")]
+    sweep = Sweep(tmp_path, [("skyrl colocated", specs[0]), ("skyrl async", specs[1])])
+    paths = [gpus.write_gpu_run(tmp_path / "runs" / f"run-{place}", spec) for place, spec in enumerate(specs, start=1)]
+    for place in (1, 2):
+        sweep.ended(place, "finished", f"../runs/run-{place}")
+    text = sweep.page()
+    assert text.splitlines()[0] == "# Sweep: skyrl x colocated, async"
+    assert "No verdict" not in text
+    assert "**random weights**" in text
+    header, *lines = rows(text, "Speed and energy")
+    assert header[-2:] == ["GPU power utilisation", "J per trained trajectory"]
+    for path, cells in zip(paths, lines, strict=True):
+        figures = Case.load(path).figures.figures
+        power, joules = (figures[name].value for name in ("power_utilisation_ratio", "joules_per_trained_trajectory"))
+        assert power is not None
+        assert joules is not None
+        assert cells[-2] == f"{100 * power:.1f}% (n = 1)"
+        assert float(cells[-1].split(" ")[0].replace(",", "")) == pytest.approx(joules, rel=0.01)
