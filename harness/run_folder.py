@@ -16,10 +16,12 @@ from typing import Any
 
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import RunSpec
+from results.status import held, read_meta
 
 BALLAST_BYTES = 1024 * 1024
 FULL_BYTES = 256 * 1024  # with less than this free, the next write is as good as lost
 STATUSES = ("running", "finished", "failed", "interrupted", "timeout", "stalled")
+UNKNOWN = "unknown (meta.json cannot be read)"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,8 +39,8 @@ class RunFolder:
         """Makes and locks a new folder: `<utc>-<framework>-<placement>-<digest6>`, or `name`.
 
         Raises:
-            SpecError: `name` exists already: a run is never written over another.
-            EnvError: the folder can't be made or has no room.
+            SpecError: `name` exists already: a run is never written over another; or `runs_dir` can't be a folder.
+            EnvError: there is no room.
         """
         stem = name or f"{_utc('%Y%m%dT%H%M%SZ')}-{spec.framework}-{spec.placement.value}-{spec.spec_digest[:6]}"
         path = None
@@ -55,8 +57,10 @@ class RunFolder:
         except OSError as error:
             if path is not None:
                 shutil.rmtree(path, ignore_errors=True)
-            room = "free some space, or name another place with --runs-dir" if error.errno in NO_SPACE else "check it"
-            raise EnvError(f"no run folder can be made in {runs_dir}: {error}; {room}") from error
+            what = f"no run folder can be made in {runs_dir}: {error}; "
+            if error.errno in NO_SPACE:
+                raise EnvError(what + "free some space, or name another place with --runs-dir") from error
+            raise SpecError(what + "name another place with --runs-dir") from error
         return folder
 
     def write_meta(self, **changes: Any) -> None:
@@ -127,7 +131,7 @@ class RunFolder:
 class RunStatus:
     """What a run's folder says of it."""
 
-    status: str  # one of STATUSES
+    status: str  # one of STATUSES, or UNKNOWN
     reason: str
     exit_code: int | None
     sealed: bool
@@ -135,7 +139,7 @@ class RunStatus:
 
 
 def run_status(run_dir: Path) -> str:
-    """The status of a run, one of STATUSES, from its folder alone.
+    """The status of a run, one of STATUSES or UNKNOWN, from its folder alone.
 
     Raises:
         SpecError: not a run folder.
@@ -146,49 +150,42 @@ def run_status(run_dir: Path) -> str:
 def read_status(run_dir: Path) -> RunStatus:
     """The status and what goes with it. A run that says `running` while no harness holds it was killed.
 
+    A sealed run came to its end: where its meta.json is lost, how is UNKNOWN.
+
     Raises:
         SpecError: not a run folder.
     """
     if not (run_dir / "spec.json").is_file() and not (run_dir / "lock").is_file():
         raise SpecError(f"{run_dir}: not a run folder (it has no spec.json)")
-    try:
-        meta = json.loads((run_dir / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        meta = {}
-    if not isinstance(meta, dict) or meta.get("status") not in STATUSES:
-        meta = {"status": "running"}  # not written yet, or damaged: what is left to ask is the lock
-    status = meta["status"]
-    reason = meta.get("reason") or ""
-    if status == "running" and not _locked(run_dir / "lock"):
-        status, reason = "interrupted", "the harness was killed"
+    meta, problem = read_meta(run_dir)
+    sealed = (run_dir / "sealed").exists()
+    if sealed and (problem is not None or meta.get("status") not in STATUSES):
+        return RunStatus(status=UNKNOWN, reason="", exit_code=None, sealed=True, meta={})
+    if meta.get("status", "running") not in STATUSES:
+        meta = {"status": "running" if held(run_dir / "lock") else "interrupted"}  # of another version, or damaged
+    status = meta.setdefault("status", "running")
+    reason = meta.get("reason") or ("the harness was killed" if status == "interrupted" else "")
     return RunStatus(
         status=status,
         reason=reason,
         exit_code=meta.get("exit_code"),
-        sealed=(run_dir / "sealed").exists(),
+        sealed=sealed,
         meta=meta,
     )
 
 
 def list_runs(runs_dir: Path) -> list[Path]:
-    """The run folders in `runs_dir`, oldest first; empty when there is no such folder."""
-    if not runs_dir.is_dir():
-        return []
-    return sorted(path for path in runs_dir.iterdir() if (path / "spec.json").is_file())
+    """The run folders in `runs_dir`, oldest first; empty when there is no such folder.
 
-
-def _locked(path: Path) -> bool:
+    Raises:
+        SpecError: the folder can't be read.
+    """
     try:
-        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+        if not runs_dir.is_dir():
+            return []
+        return sorted(path for path in runs_dir.iterdir() if (path / "spec.json").is_file())
+    except OSError as error:
+        raise SpecError(f"runs_dir = {runs_dir}: cannot be read: {error.strerror}") from error
 
 
 def _make_new(parent: Path, stem: str, *, may_number: bool) -> Path:

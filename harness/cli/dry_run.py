@@ -5,8 +5,8 @@ from pathlib import Path
 from adapters.base import Adapter
 from harness.cli.announce import announcement
 from harness.cli.output import table
-from harness.protocol.errors import SpecError
-from harness.specs import Resolved, check_machine, probe_machine
+from harness.cli.preflight import start_checks
+from harness.specs import Resolved
 
 
 def describe(resolved: Resolved, adapter: Adapter, runs_dir: Path) -> str:
@@ -14,15 +14,13 @@ def describe(resolved: Resolved, adapter: Adapter, runs_dir: Path) -> str:
     spec = resolved.spec
     run_dir = runs_dir.resolve() / "RUN"
     launch = adapter.launch(spec, run_dir)
-    try:
-        check_machine(spec, probe_machine())
-        here = "this machine can start it"
-    except SpecError as error:
-        here = f"this machine can't start it: {error}"
-    digests = [("work_digest", spec.work_digest), ("spec_digest", spec.spec_digest), ("here", here)]
+    problems, unchecked = start_checks(spec, adapter)
+    here = "this machine can't start it: " + "; ".join(problems) if problems else "this machine can start it"
+    rows = [("work_digest", spec.work_digest), ("spec_digest", spec.spec_digest), ("here", here)]
+    rows += [("not checked", one) for one in unchecked]
     parts = [
         "dry run: nothing is started, nothing is written; RUN stands for the run's folder",
-        announcement(resolved, adapter) + "\n" + table(digests),
+        announcement(resolved, adapter) + "\n" + table(rows),
         "argv (PYTHON is the environment's interpreter)\n  " + " ".join(["PYTHON", *launch.arguments]),
         _listed("environment variables", [f"{key}={value}" for key, value in sorted(launch.env.items())]),
         _listed("framework settings", list(launch.notes)),

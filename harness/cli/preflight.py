@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 from adapters.base import Adapter
-from harness.protocol.errors import EnvError
+from harness.protocol.errors import BenchError, EnvError
 from harness.protocol.models import SHAPES
 from harness.protocol.spec import Device, RunSpec
+from harness.specs import check_machine, probe_machine
 
 GIGA = 1e9
 RECIPE = 1  # of made models; adapters.child.models writes it, and cannot be imported without torch
@@ -25,6 +26,54 @@ def preflight(spec: RunSpec, adapter: Adapter) -> list[str]:
     """
     check_model_room(spec)
     return _check_pins(spec, adapter)
+
+
+def start_checks(spec: RunSpec, adapter: Adapter) -> tuple[list[str], list[str]]:
+    """The checks of a start that take no time and write nothing: GPUs, room for a model, the interpreter.
+
+    Returns:
+        What keeps this machine from starting the run, and what is found out by starting it only; one line each.
+    """
+    problems: list[str] = []
+    unchecked: list[str] = []
+    for check in (lambda one: check_machine(one, probe_machine()), check_model_room):
+        try:
+            check(spec)
+        except BenchError as error:
+            problems.append(str(error))
+    if spec.nodes > 1:
+        unchecked.append(f"the other {spec.nodes - 1} of {spec.nodes} nodes")
+    if spec.model not in SHAPES and not Path(spec.model).expanduser().is_dir():
+        unchecked.append(f"whether {spec.model} is in the local cache of the hub, or can be downloaded")
+    environment = adapter.environment(spec.device, spec.engine)
+    if environment is None:
+        return problems, unchecked
+    given = os.environ.get(environment.python_variable)
+    if given:
+        python = Path(given).expanduser().absolute()
+        if not python.is_file() or not os.access(python, os.X_OK):
+            problems.append(f"{environment.python_variable}={given}: no program there")
+        else:
+            unchecked.append(f"whether {python} has all that {environment.framework} needs (bench env check)")
+        return problems, unchecked
+    from harness.envs import locate
+    from harness.envs.pythons import find_python
+
+    location = locate(environment)
+    if location.marker() is None:
+        try:
+            find_python(environment.python)
+        except EnvError as error:
+            problems.append(str(error).splitlines()[0])
+        there = next(parent for parent in location.path.parents if parent.exists())
+        free, needed = shutil.disk_usage(there).free, environment.size_gb * GIGA
+        if free < needed:
+            problems.append(
+                f"environment {environment.name} takes {needed / GIGA:.1f} GB, {there} has {free / GIGA:.1f} GB free"
+            )
+        unchecked.append(f"whether pip finds every pin of {environment.name} (bench doctor asks it)")
+    unchecked.append("free memory, shared memory and the driver (bench doctor)")
+    return problems, unchecked
 
 
 def model_bytes(spec: RunSpec) -> int | None:

@@ -72,19 +72,21 @@ def default_spec(framework: str, placement: Placement, device: Device) -> RunSpe
 
 
 def check_machine(spec: RunSpec, machine: Machine) -> None:
-    """Checks that this machine has what the spec takes: GPUs, unless the run computes on CPU.
+    """Checks that this machine has what the spec takes: its node's share of GPUs, unless the run computes on CPU.
 
     Raises:
         SpecError: no GPU, or fewer than asked for.
     """
-    if spec.device is Device.CPU or spec.nodes > 1:
+    if spec.device is Device.CPU:
         return
+    here = -(-spec.total_gpus // spec.nodes)
     if machine.gpus == 0:
         raise SpecError(
             f"device = cuda: {machine.why or 'no NVIDIA GPU is visible'}; --device cpu is a functional check"
         )
-    if spec.total_gpus > machine.gpus:
-        raise SpecError(f"gpus = {_gpus_text(spec)}: allowed is at most {machine.gpus} in all ({machine.why})")
+    if here > machine.gpus:
+        each = "in all" if spec.nodes == 1 else f"on each of {spec.nodes} nodes, and {here} would be needed"
+        raise SpecError(f"gpus = {_gpus_text(spec)}: allowed is at most {machine.gpus} {each} ({machine.why})")
 
 
 def _given(request: Request) -> dict[str, object]:
@@ -288,7 +290,12 @@ def _check_plans(spec: RunSpec) -> list[str]:
 def _check_model(spec: RunSpec) -> None:
     shape = SHAPES.get(spec.model)
     if shape is None:
-        if Path(spec.model).expanduser().is_dir() or (_HUB_NAME.match(spec.model) and ":" not in spec.model):
+        folder = Path(spec.model).expanduser()
+        if folder.is_dir():
+            if not (folder / "config.json").is_file():
+                raise SpecError(f"model = {spec.model!r}: the folder has no config.json: it is not a model's")
+            return
+        if _HUB_NAME.match(spec.model) and ":" not in spec.model:
             return
         raise SpecError(
             f"model = {spec.model!r}: allowed is one of {', '.join(SHAPES)}, a folder, or a hub name (owner/name)"

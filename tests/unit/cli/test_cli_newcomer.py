@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 
 import harness.run
 from harness.cli import call
-from harness.protocol.spec import Device, Placement
-from harness.specs import default_spec
+from harness.protocol.errors import SpecError
+from harness.protocol.spec import Device, Gpus, Placement
+from harness.specs import Machine, check_machine, default_spec
 
 
 @pytest.fixture(autouse=True)
@@ -212,3 +214,50 @@ def test_a_comparison_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: p
     a_run(tmp_path)
     assert call(["report", "one", "one"]) == 2
     assert not list(tmp_path.glob("report*"))
+
+
+PLACED = ["run", "--framework", "skyrl", "--placement", "async", "--device", "cpu", "--dry-run"]
+
+
+def here(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if line.startswith(("here ", "not checked"))]
+
+
+def test_a_dry_run_says_what_it_did_not_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*PLACED, "--model", "some/model"]) == 0
+    said = here(capsys)
+    assert "this machine can start it" in said[0]
+    assert any("not checked" in line and "whether some/model is in the local cache" in line for line in said)
+    assert any("not checked" in line and "whether pip finds every pin" in line for line in said)
+
+
+def test_a_dry_run_looks_at_the_python_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCH_SKYRL_PYTHON", str(tmp_path / "python"))
+    assert call(PLACED) == 0
+    assert f"can't start it: BENCH_SKYRL_PYTHON={tmp_path}/python: no program there" in here(capsys)[0]
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert call(PLACED) == 0
+    said = here(capsys)
+    assert said[0].endswith("this machine can start it")
+    assert "bench env check" in said[1]
+
+
+def test_a_model_folder_without_a_config_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    asked = [*PLACED, "--model", str(tmp_path / "model")]
+    assert call(asked) == 2
+    assert "has no config.json" in capsys.readouterr().err
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert call(asked) == 0
+
+
+def test_every_node_needs_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(default_spec("skyrl", Placement.COLOCATED, Device.CUDA), nodes=2, gpus=Gpus(train=16, rollout=16))
+    check_machine(spec, Machine(gpu_memory_bytes=(2**36,) * 8))
+    with pytest.raises(SpecError, match="at most 4 on each of 2 nodes, and 8 would be needed"):
+        check_machine(spec, Machine(gpu_memory_bytes=(2**36,) * 4))
+    with pytest.raises(SpecError, match="device = cuda"):
+        check_machine(spec, Machine())

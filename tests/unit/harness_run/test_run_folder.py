@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stand_in import make_spec
 
-from harness.protocol.errors import EnvError, SpecError
+from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
 
@@ -87,7 +87,7 @@ def test_an_adapter_writes_inside_the_folder_only(tmp_path: Path) -> None:
 
 def test_a_runs_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(EnvError, match="no run folder can be made"):
+    with pytest.raises(SpecError, match="no run folder can be made"):
         RunFolder.create(tmp_path / "runs", make_spec())
 
 
@@ -97,3 +97,17 @@ def test_the_lock_is_not_inherited(tmp_path: Path) -> None:
     assert not os.get_inheritable(folder._lock)
     with folder.held():
         pass
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"status": "odd"}', None])
+def test_a_sealed_run_without_its_meta_is_unknown(tmp_path: Path, damage: str | None) -> None:
+    folder = RunFolder.create(tmp_path, make_spec())
+    with folder.held():
+        folder.write_meta(status="finished")
+        folder.seal()
+    (folder.path / "meta.json").unlink()
+    if damage is not None:
+        (folder.path / "meta.json").write_text(damage)
+    assert run_status(folder.path) == "unknown (meta.json cannot be read)"
+    (folder.path / "sealed").unlink()
+    assert run_status(folder.path) == "interrupted"

@@ -157,5 +157,6 @@ def test_default_spec_is_type_correct_everywhere() -> None:
 
 
 def test_a_folder_or_hub_name_is_a_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
     assert skyrl("async", NONE, model=str(tmp_path)).spec.model == str(tmp_path)
     assert skyrl("async", NONE, model="Qwen/Qwen3-14B").spec.model == "Qwen/Qwen3-14B"
