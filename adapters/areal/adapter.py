@@ -31,7 +31,7 @@ CPU_ENV = {
 COLOCATED_ON_GPU = (
     "device = cuda: AReaL 1.0.4 sends the new weights to an engine that is still asleep, and whether sleeping engines "
     "keep them is unverified on a GPU; what is missing is a run there whose weight sync is proven. Use --placement "
-    "disaggregated or async"
+    "disaggregated or async, or --unverified to make that run"
 )
 
 
@@ -82,7 +82,7 @@ class AReaL:
         if spec.placement is Placement.COLOCATED:
             if spec.rollout_tp != 1:
                 return f"rollout_tp = {spec.rollout_tp}: colocated, areal forks one engine per training GPU, so 1"
-            if spec.device is Device.CUDA:
+            if spec.device is Device.CUDA and not spec.unverified:
                 return COLOCATED_ON_GPU
         return None
 

@@ -58,6 +58,9 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_spec_options
 @click.option("--as-shipped/--no-as-shipped", default=None, help="Keep the framework's own loss and defaults.")
 @click.option(
+    "--unverified/--no-unverified", default=None, help="Run a cell that is refused until someone has checked it."
+)
+@click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),

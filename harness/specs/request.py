@@ -77,6 +77,7 @@ class Request:
     sample_hz: Number | None = None
     latency_scale: Number | None = None
     as_shipped: Flag | None = None
+    unverified: Flag | None = None
     faults: tuple[Text, ...] | None = None
 
 
@@ -114,6 +115,7 @@ _ALLOWED: Mapping[str, str] = {
     "sample_hz": "a number, in samples a second",
     "latency_scale": "a number; 1 is as planned",
     "as_shipped": "true or false",
+    "unverified": "true or false",
     "faults": "a list of name or name=value",
 }
 

@@ -153,6 +153,7 @@ def _fill(
         sample_hz=_or(request.sample_hz, defaults.SAMPLE_HZ),
         latency_scale=_or(request.latency_scale, 1.0),
         as_shipped=_or(request.as_shipped, False),
+        unverified=_or(request.unverified, False),
         overrides=dict(sorted(overrides.items())),
         faults=_or(request.faults, ()),
     )

@@ -350,6 +350,9 @@ def test_colocated_on_gpus_is_refused_until_someone_proved_it() -> None:
     reason = ADAPTER.supports(make_spec("areal", Placement.COLOCATED, Device.CUDA))
     assert reason is not None
     assert "unverified on a GPU" in reason
+    assert "--unverified" in reason
+    asked = replace(make_spec("areal", Placement.COLOCATED, Device.CUDA), unverified=True)
+    assert ADAPTER.supports(asked) is None
     assert ADAPTER.supports(make_spec("areal", Placement.COLOCATED, Device.CPU)) is None
 
 

@@ -73,6 +73,7 @@ OTHER: dict[str, Any] = {
     "sample_hz": 5.0,
     "latency_scale": 0.5,
     "as_shipped": True,
+    "unverified": True,
     "overrides": {"lr": "1e-6"},
     "faults": ("die",),
 }
@@ -90,7 +91,7 @@ def test_digest_depends_on_exactly_its_fields(name: str) -> None:
 
 
 def test_measuring_choices_are_outside_both_digests() -> None:
-    assert not {"sample_hz", "timeout"} & set(WORK_FIELDS + SYSTEM_FIELDS)
+    assert not {"sample_hz", "timeout", "unverified"} & set(WORK_FIELDS + SYSTEM_FIELDS)
     assert not set(WORK_FIELDS) & set(SYSTEM_FIELDS)
 
 

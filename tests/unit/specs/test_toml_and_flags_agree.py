@@ -36,6 +36,7 @@ OTHERS = st.fixed_dictionaries(
         "latency_scale": st.sampled_from([1, 0.5]),
         "offload": st.sampled_from(["none", "full"]),
         "as_shipped": st.booleans(),
+        "unverified": st.booleans(),
         "nodes": st.just(1),
         "engine": st.just("vllm"),
         "workload": st.just("deep-research"),
