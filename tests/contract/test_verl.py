@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from contract_specs import make_spec
 
-from adapters.base import FAIRNESS
 from adapters.child.steps import StepLog
 from adapters.child.track import TapError, Track
 from adapters.verl.adapter import ADAPTER
@@ -409,32 +408,3 @@ def test_every_placement_is_honoured(placement: Placement, device: Device) -> No
 
 def test_the_parents_half_needs_no_framework() -> None:
     assert not {"verl", "torch", "ray"} & set(sys.modules)
-
-
-def told(placement: Placement, device: Device = Device.CPU, **changes: Any) -> dict[str, str]:
-    spec = replace(make_spec("verl", placement, device), **changes)
-    return dict(ADAPTER.launch(spec, Path("run")).fairness)
-
-
-@pytest.mark.parametrize("device", list(Device))
-def test_placements_differ_only_where_a_placement_must(device: Device) -> None:
-    colocated, asynchronous = told(Placement.COLOCATED, device), told(Placement.ASYNC, device)
-    assert list(colocated) == list(FAIRNESS)
-    differing = {key for key in colocated if colocated[key] != asynchronous[key]}
-    assert differing <= {"in_flight", "kv_at_sync", "staleness", "max_num_seqs", "sync", "optimizer"}
-
-
-def test_the_fairness_rows_follow_a_users_override_and_what_is_shipped() -> None:
-    changed = {"algorithm.rollout_correction.rollout_is_threshold": "4", "actor_rollout_ref.actor.use_kl_loss": "True"}
-    assert told(Placement.ASYNC, overrides=changed)["loss"].endswith("truncated at 4, nothing masked, with KL")
-    assert told(Placement.ASYNC)["polls"] == "replay buffer 0.03 s (verl ships 2 s)"
-    assert told(Placement.ASYNC, as_shipped=True)["polls"] == "replay buffer 2 s"
-    assert "no importance correction" in told(Placement.ASYNC, as_shipped=True)["loss"]
-
-
-def test_the_loss_is_told_in_the_same_words_as_skyrls() -> None:
-    from adapters.skyrl.adapter import ADAPTER as SKYRL
-
-    theirs = SKYRL.launch(make_spec("skyrl", Placement.ASYNC), Path("run")).fairness
-    assert told(Placement.ASYNC)["loss"] == theirs["loss"]
-    assert told(Placement.ASYNC)["logprobs"] == theirs["logprobs"]
