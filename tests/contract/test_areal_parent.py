@@ -12,6 +12,7 @@ from adapters.areal.adapter import ADAPTER
 from adapters.areal.environment import CPU
 from adapters.areal.worker import pools
 from adapters.base import FAIRNESS
+from adapters.child.gpus import UnknownGpuError
 from adapters.child.track import TapError
 from adapters.skyrl.adapter import ADAPTER as SKYRL
 from harness.envs.pins import read_pins
@@ -84,7 +85,7 @@ def test_gpus_are_given_to_pools_by_what_the_scheduler_handed_out(monkeypatch: p
 
 def test_a_gpu_that_the_driver_does_not_list_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "physical_uuids", lambda: ["GPU-a"])
-    with pytest.raises(pools.UnknownGpuError, match="names GPU 1"):
+    with pytest.raises(UnknownGpuError, match="names GPU 1"):
         pools.gpu_labels(StubScheduler(actor=[[0]], rollout=[[1]]), ["e:1"], colocated=False)
     with pytest.raises(TapError, match="_workers is gone"):
         pools.gpu_labels(types.SimpleNamespace(), [], colocated=False)

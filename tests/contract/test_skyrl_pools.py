@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from adapters.child.gpus import UnknownGpuError
 from adapters.skyrl.worker import pools
 
 UUIDS = [f"GPU-{i}{i}{i}" for i in range(8)]
@@ -54,7 +55,7 @@ def test_colocated_gpus_are_both_and_know_their_engine(monkeypatch: pytest.Monke
 def test_what_does_not_fit_is_refused(
     monkeypatch: pytest.MonkeyPatch, training: list[Any], ids: list[Any], colocated: bool
 ) -> None:
-    with pytest.raises(pools.UnknownGpuError):
+    with pytest.raises(UnknownGpuError):
         pools.gpus_of_run(trainer(monkeypatch, training, colocated=colocated), [group(1, ids)])
 
 

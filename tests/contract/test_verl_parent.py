@@ -1,14 +1,18 @@
 """verl's parent half: its rows of the fairness table."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from contract_specs import make_spec
 
 from adapters.base import FAIRNESS
+from adapters.child.gpus import UnknownGpuError
 from adapters.verl.adapter import ADAPTER
+from adapters.verl.worker import pools
 from harness.protocol.spec import Device, Placement
 
 
@@ -39,3 +43,16 @@ def test_the_loss_is_told_in_the_same_words_as_skyrls() -> None:
     theirs = SKYRL.launch(make_spec("skyrl", Placement.ASYNC), Path("run")).fairness
     assert told(Placement.ASYNC)["loss"] == theirs["loss"]
     assert told(Placement.ASYNC)["logprobs"] == theirs["logprobs"]
+
+
+def test_gpus_are_given_to_pools_by_what_the_workers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "physical_uuids", lambda: ["GPU-aa", "GPU-bb", "GPU-cc"])
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get=lambda held: held))
+
+    def worker(*ids: object) -> Any:
+        return SimpleNamespace(__ray_call__=SimpleNamespace(remote=lambda ask: list(ids)))
+
+    assert pools.gpu_pools([worker(1)], [worker("GPU-c")]) == {"GPU-bb": "train", "GPU-cc": "rollout"}
+    assert pools.gpu_pools([worker(0, 1)], []) == {"GPU-aa": "both", "GPU-bb": "both"}
+    with pytest.raises(UnknownGpuError, match="names GPU 7"):
+        pools.gpu_pools([worker(7)], [])

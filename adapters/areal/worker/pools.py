@@ -1,16 +1,12 @@
 """Which GPU belongs to which pool and engine, read off what AReaL's scheduler has handed out."""
 
-import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from adapters.child.gpus import physical_uuids, uuid_of
 from adapters.child.track import require
 from harness.protocol.events import Scalar
 from harness.protocol.phases import Pool
-
-
-class UnknownGpuError(RuntimeError):
-    """The scheduler names a GPU that the driver does not list: no pool is claimed for any."""
 
 
 def gpu_labels(scheduler: Any, engines: Sequence[str], *, colocated: bool) -> list[dict[str, Scalar]]:
@@ -40,16 +36,4 @@ def gpu_labels(scheduler: Any, engines: Sequence[str], *, colocated: bool) -> li
 
 def _uuids(worker: Any, physical: Sequence[str]) -> Iterator[str]:
     for index in require(worker, "gpu_devices"):  # type: ignore[attr-defined]
-        if not 0 <= int(index) < len(physical):
-            raise UnknownGpuError(f"areal's scheduler names GPU {index}, the driver lists {len(physical)}")
-        yield physical[int(index)]
-
-
-def physical_uuids() -> list[str]:
-    """UUIDs in the driver's order (PCI bus), in which CUDA counts too: the launch sets CUDA_DEVICE_ORDER."""
-    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in output.splitlines() if line.strip()]
+        yield uuid_of(index, physical)

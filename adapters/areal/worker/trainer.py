@@ -8,11 +8,12 @@ from areal import PPOTrainer
 from areal.infra import LocalScheduler
 from areal.infra.rpc.rtensor import RTensor
 
-from adapters.areal.worker.pools import UnknownGpuError, gpu_labels
+from adapters.areal.worker.pools import gpu_labels
 from adapters.areal.worker.proof import ask_engines, ask_trainer
 from adapters.areal.worker.rollout_side import Admission, watch_pauses, watch_rejections
 from adapters.areal.worker.shared import ID_KEY, TOKENS_KEY, unpack_id
 from adapters.areal.worker.taps import tap_function
+from adapters.child.gpus import UnknownGpuError
 from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog
 from adapters.child.track import Track, require

@@ -1,10 +1,10 @@
 """Which GPU belongs to which pool and engine, asked of SkyRL's own actors once the models are built."""
 
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from adapters.child.gpus import UnknownGpuError, physical_uuids, uuid_of
 from adapters.child.track import require
 from harness.protocol.phases import Pool
 
@@ -16,10 +16,6 @@ class GpuOf:
     uuid: str
     pool: str
     engine: str | None  # the server that generates on it
-
-
-class UnknownGpuError(RuntimeError):
-    """Ray named a GPU that the driver does not list: no pool is claimed for any."""
 
 
 def gpus_of_run(trainer: Any, server_groups: Iterable[Any]) -> list[GpuOf]:
@@ -35,13 +31,13 @@ def gpus_of_run(trainer: Any, server_groups: Iterable[Any]) -> list[GpuOf]:
     import ray
 
     handlers: Any = require(require(trainer, "policy_model"), "_actor_handlers")
-    training = [_uuid(each, physical) for each in ray.get([actor.get_gpu_id.remote() for actor in handlers])]
+    training = [uuid_of(each, physical) for each in ray.get([actor.get_gpu_id.remote() for actor in handlers])]
     engines: dict[str, str] = {}
     for group in server_groups:
         ids: Any = require(group, "_get_gpu_ids_for_server")
         infos: Any = require(group, "server_infos")
         for index, info in enumerate(infos):
-            engines |= {_uuid(each, physical): info.url for each in ids(index) or ()}
+            engines |= {uuid_of(each, physical): info.url for each in ids(index) or ()}
     return assign(training, engines, colocated=bool(trainer.colocate_all))
 
 
@@ -60,25 +56,3 @@ def assign(training: Sequence[str], engines: dict[str, str], *, colocated: bool)
     if not colocated:
         found += [GpuOf(uuid=uuid, pool=Pool.ROLLOUT.value, engine=engine) for uuid, engine in engines.items()]
     return found
-
-
-def _uuid(gpu_id: Any, physical: Sequence[str]) -> str:
-    """Ray's id of a GPU is its entry of CUDA_VISIBLE_DEVICES: the driver's index, or the UUID itself."""
-    text = str(gpu_id)
-    if text.startswith(("GPU-", "MIG-")):
-        matches = [uuid for uuid in physical if uuid.startswith(text)]
-        if len(matches) == 1:
-            return matches[0]
-    elif text.isdigit() and int(text) < len(physical):
-        return physical[int(text)]
-    raise UnknownGpuError(f"Ray names GPU {text!r}, the driver lists {len(physical)}")
-
-
-def physical_uuids() -> list[str]:
-    """UUIDs in the driver's order (PCI bus), in which CUDA counts too: the launch sets CUDA_DEVICE_ORDER."""
-    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in output.splitlines() if line.strip()]

@@ -6,11 +6,12 @@ from typing import Any
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from skyrl.train.trainer import RayPPOTrainer
 
+from adapters.child.gpus import UnknownGpuError
 from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog, record_logprob_difference
 from adapters.child.track import Track, require
 from adapters.skyrl.worker.generator import BenchGenerator
-from adapters.skyrl.worker.pools import UnknownGpuError, gpus_of_run
+from adapters.skyrl.worker.pools import gpus_of_run
 from adapters.skyrl.worker.proof import ask_engines, ask_trainer
 from adapters.skyrl.worker.taps import tap_function
 from harness.protocol.events import Scalar

@@ -1,14 +1,18 @@
 """Which GPU belongs to which pool, asked of verl's workers once the models are built."""
 
-import subprocess
 from typing import Any
 
+from adapters.child.gpus import physical_uuids, uuid_of
 from harness.protocol.phases import Pool
 
 
 def gpu_pools(train_workers: list[Any], rollout_workers: list[Any]) -> dict[str, str]:
-    """UUID -> pool; empty without a GPU. Without rollout workers of their own the training GPUs do both."""
-    uuids = _physical_uuids()
+    """UUID -> pool; empty without a GPU. Without rollout workers of their own the training GPUs do both.
+
+    Raises:
+        UnknownGpuError: a worker's GPU that this machine's driver does not list.
+    """
+    uuids = physical_uuids()
     if not uuids:
         return {}
     import ray
@@ -17,22 +21,6 @@ def gpu_pools(train_workers: list[Any], rollout_workers: list[Any]) -> dict[str,
     train = Pool.TRAIN if rollout_workers else Pool.BOTH
     for workers, pool in ((rollout_workers, Pool.ROLLOUT), (train_workers, train)):
         held = ray.get([worker.__ray_call__.remote(lambda self: ray.get_gpu_ids()) for worker in workers])
-        for index in (int(index) for indices in held for index in indices):
-            if index < len(uuids):
-                pools[uuids[index]] = pool.value
+        for gpu_id in (gpu_id for ids in held for gpu_id in ids):
+            pools[uuid_of(gpu_id, uuids)] = pool.value
     return pools
-
-
-def _physical_uuids() -> list[str]:
-    """UUIDs by the driver's index, which is what Ray's GPU ids count when no device is hidden."""
-    try:
-        output = subprocess.run(
-            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in output.splitlines() if line.strip()]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.child.gpus import UnknownGpuError
 from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog, record_logprob_difference
 from adapters.child.track import Track, require
@@ -99,7 +100,12 @@ class RecordingTrainer:
             lambda version: ask_engine(proof, side.server_handles[0], version),
         )
         rollout = [worker for replica in side.get_replicas() for worker in replica.workers] if separate else []
-        for uuid, pool in gpu_pools(self.actor_rollout_wg.workers, rollout).items():
+        try:
+            pools = gpu_pools(self.actor_rollout_wg.workers, rollout)
+        except UnknownGpuError as error:
+            bench.recorder.failure("telemetry", error)  # figures per pool are missing then, not wrong
+            return
+        for uuid, pool in pools.items():
             bench.recorder.metric("gpu.pool", 1.0, labels={"uuid": uuid, "pool": pool})
 
     def on_init_end(self) -> None:
