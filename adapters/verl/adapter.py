@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from adapters.base import Environment, Launch
-from adapters.verl.environment import CPU_ENGINE, GPU_ENGINE, environment
+from adapters.verl.environment import CPU_ENGINE, GPU_ENGINES, environment
 from adapters.verl.fairness import fairness
-from adapters.verl.overrides import AGENT_LOOPS, AGENT_LOOPS_TEXT, differences, overrides
+from adapters.verl.overrides import (
+    AGENT_LOOPS,
+    AGENT_LOOPS_TEXT,
+    SGLANG_KEEPS_BACK,
+    differences,
+    longest_tokens,
+    overrides,
+)
 from adapters.verl.phases import PHASES
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Device, Load, Placement, RunSpec
@@ -59,14 +66,14 @@ class Verl:
     }
 
     def environment(self, device: Device, engine: str) -> Environment | None:
-        """The virtual environment with verl's pins for that device."""
+        """The virtual environment with verl's pins for that device and engine."""
         return environment(device, engine)
 
     def supports(self, spec: RunSpec) -> str | None:
         """None when verl can do what is asked, else the reason it can't."""
         on_cpu = spec.device is Device.CPU
-        if spec.engine != GPU_ENGINE and not (on_cpu and spec.engine == CPU_ENGINE):
-            return f"engine = {spec.engine}: verl 0.9.1 is built here with vllm (on cpu transformers stands in for it)"
+        if (reason := _engine(spec)) is not None:
+            return reason
         if spec.load is not Load.FIXED:
             return f"load = {spec.load.value}: only fixed is built for verl yet"
         if spec.gpus.train % spec.nodes:
@@ -99,6 +106,28 @@ class Verl:
             ),
             fairness=fairness(spec, settings),
         )
+
+
+def _engine(spec: RunSpec) -> str | None:
+    """Why verl can't generate with the engine that is asked for; None where it can."""
+    if spec.device is Device.CPU:
+        if spec.engine == "sglang":
+            return (
+                "engine = sglang: the SGLang that verl 0.9.1 pins (0.5.12) is published for CUDA only, so on cpu verl "
+                "generates with transformers in its place; leave --engine out"
+            )
+        if spec.engine not in ("vllm", CPU_ENGINE):
+            return f"engine = {spec.engine}: on cpu verl 0.9.1 generates with {CPU_ENGINE}, in vllm's place"
+        return None
+    if spec.engine not in GPU_ENGINES:
+        return f"engine = {spec.engine}: verl 0.9.1 is built here with {' or '.join(GPU_ENGINES)} on cuda"
+    if spec.engine == "sglang" and spec.context_tokens - (longest := longest_tokens(spec)) < SGLANG_KEEPS_BACK:
+        return (
+            f"context_tokens = {spec.context_tokens:,}: SGLang keeps the last {SGLANG_KEEPS_BACK} tokens of a context "
+            f"back and would cut the longest planned trajectory ({longest:,} tokens); at least "
+            f"{longest + SGLANG_KEEPS_BACK:,}"
+        )
+    return None
 
 
 ADAPTER = Verl()

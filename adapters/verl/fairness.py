@@ -19,6 +19,7 @@ def fairness(spec: RunSpec, overrides: Sequence[str]) -> Mapping[str, str]:
         return settings.get(f"{ROLLOUT}{key}", UNSET)
 
     on_cpu = spec.device is Device.CPU
+    sglang = spec.engine == "sglang" and not on_cpu
     groups = spec.batch_size * (1 + int(settings.get("trainer.v1.separate_async.num_warmup_batches", "0")))
     attention = settings.get("actor_rollout_ref.model.override_config.attn_implementation", "flash_attention_2")
     packed = settings.get("actor_rollout_ref.model.use_remove_padding", "True") == "True"
@@ -31,20 +32,22 @@ def fairness(spec: RunSpec, overrides: Sequence[str]) -> Mapping[str, str]:
         "micro_batch": settings.get(f"{ACTOR}ppo_max_token_len_per_gpu", UNSET),
         "updates": f"1 optimizer step of {settings.get(f'{ACTOR}ppo_mini_batch_size')} prompts, then a sync",
         "rollout_tp": engine("tensor_model_parallel_size"),
-        "engine": f"transformers, CPU, {engine('dtype')}" if on_cpu else f"vllm, CUDA, {engine('dtype')}",
-        "prefix_cache": "off: the CPU engine has none"
-        if on_cpu
-        else {"True": "on", "False": "off"}.get(engine("enable_prefix_caching"), UNSET),
+        "engine": f"transformers, CPU, {engine('dtype')}" if on_cpu else f"{spec.engine}, CUDA, {engine('dtype')}",
+        "prefix_cache": "off: the CPU engine has none" if on_cpu else _prefix_cache(settings, sglang),
         "kv_at_sync": "recomputed: a sync aborts what is generated, and it is asked again 1 s later"
         if spec.placement is Placement.ASYNC
         else "empty: no trajectory is in flight at a sync",
         "sync": _transport(settings, on_cpu),
-        "max_num_seqs": "unbounded: the CPU engine interleaves all requests" if on_cpu else engine("max_num_seqs"),
-        "memory": "not applicable on CPU" if on_cpu else engine("gpu_memory_utilization"),
-        "graphs": "off" if on_cpu or engine("enforce_eager") == "True" else "vllm's default",
+        "max_num_seqs": "unbounded: the CPU engine interleaves all requests"
+        if on_cpu
+        else _server(settings, "max_num_seqs", "max_running_requests", sglang),
+        "memory": "not applicable on CPU"
+        if on_cpu
+        else _server(settings, "gpu_memory_utilization", "mem_fraction_static", sglang),
+        "graphs": "off" if on_cpu or _no_graphs(settings, sglang) else f"{spec.engine}'s default",
         "in_flight": f"{groups * spec.group_size} ({groups} groups)",
         "staleness": _staleness(settings) if spec.placement is Placement.ASYNC else "synchronous: 0",
-        "polls": _polls(settings),
+        "polls": _polls(settings, sglang and spec.placement is Placement.ASYNC),
         "chat": "the model's own, token in, token out: history is not rendered again",
         "sampling": (
             f"temperature {engine('temperature')}, top_p {engine('top_p')}, "
@@ -88,7 +91,26 @@ def _staleness(settings: Mapping[str, str]) -> str:
     return f"max_off_policy_threshold = {threshold} ({strategy}); 1: dispatched and trained in one step; a hard bound"
 
 
-def _polls(settings: Mapping[str, str]) -> str:
+def _server(settings: Mapping[str, str], common: str, own: str, sglang: bool) -> str:
+    """What the engine's server gets: verl's common key, unless sglang was given its own name for it."""
+    value = settings.get(f"{ROLLOUT}{common}", UNSET)
+    return settings.get(f"{ROLLOUT}engine_kwargs.sglang.{own}", value) if sglang else value
+
+
+def _prefix_cache(settings: Mapping[str, str], sglang: bool) -> str:
+    if sglang:
+        # SGLang has it on unless told otherwise; verl passes nothing on.
+        disabled = settings.get(f"{ROLLOUT}engine_kwargs.sglang.disable_radix_cache", "False")
+        return "off" if disabled.lower() == "true" else "on"
+    return {"True": "on", "False": "off"}.get(settings.get(f"{ROLLOUT}enable_prefix_caching", UNSET), UNSET)
+
+
+def _no_graphs(settings: Mapping[str, str], sglang: bool) -> bool:
+    return _server(settings, "enforce_eager", "disable_cuda_graph", sglang).lower() == "true"
+
+
+def _polls(settings: Mapping[str, str], pauses: bool) -> str:
     ours = settings.get("trainer.v1.sampler.custom_sampler.path", "").startswith("pkg://adapters.verl.")
     seconds = SHORT_POLL_S if ours else SHIPPED_POLL_S
-    return f"replay buffer {seconds:g} s" + (f" (verl ships {SHIPPED_POLL_S:g} s)" if ours else "")
+    buffer = f"replay buffer {seconds:g} s" + (f" (verl ships {SHIPPED_POLL_S:g} s)" if ours else "")
+    return f"{buffer}; a sync's abort 1 s (sglang)" if pauses else buffer

@@ -12,6 +12,10 @@ from workloads.deep_research.presets import PRESETS
 AGENT_LOOPS = "agent_loops.yaml"
 AGENT_LOOPS_TEXT = "- name: bench\n  _target_: adapters.verl.worker.agent.BenchAgentLoop\n"
 SHORT_POLL_S = 0.03
+# sglang 0.5.12 takes a prompt of at most context - 7 tokens, and prompt and answer together of context - 2.
+SGLANG_KEEPS_BACK = 6
+# verl's own max_num_batched_tokens, which it hands to vllm and not to sglang.
+PREFILL_CHUNK_TOKENS = 8_192
 
 # One loss for all placements: GRPO with recomputed logprobs, each token weighted by min(trainer / engine, 2), which
 # masks no token. With one update per batch the ratio that PPO clips is 1 everywhere, so clipping masks nothing either.
@@ -40,11 +44,21 @@ DIFFERENCES: tuple[str, ...] = (
     "generation: exactly N tokens by max_tokens and ignore_eos; min_tokens is not sent, because verl's client, when it "
     "resumes an aborted request, lowers only max_tokens",
     "async: a sync aborts what is being generated; the client asks again 1 s later, with the tokens so far as prompt "
-    "(KV is recomputed: vllm's prefix cache is cleared at every sync)",
+    "(KV is recomputed: the engine's prefix cache is cleared at every sync)",
     "colocated on cuda: training parameters and optimizer are moved to the host while the engine generates, whatever "
     "--offload says: the engine needs the room",
     "micro-batch: the token budget is raised to the longest planned trajectory, which verl will not split",
     "processes: verl's controller runs in the worker's process, not in a Ray actor of its own",
+)
+SGLANG_DIFFERENCES: tuple[str, ...] = (
+    "sglang: never run on a GPU with verl here; its pins were resolved and this configuration validated, no more",
+    "sglang, memory: mem_fraction_static is the share of weights and KV cache; vllm's gpu_memory_utilization of the "
+    "same value holds activations as well",
+    "sglang, attention of the engine: flashinfer, verl's choice for sglang 0.5.12; vllm chooses its own",
+    "sglang, sync: the server looks once a second whether the aborted requests have left, so a sync that interrupts "
+    "any is paused for 1 s or more; requests that arrive meanwhile wait in the server",
+    "sglang, prefix cache and prefill chunks: verl hands neither enable_prefix_caching nor max_num_batched_tokens to "
+    "sglang, so both are given as sglang's own keys, equal to vllm's",
 )
 CPU_DIFFERENCES: tuple[str, ...] = (
     "engine on cpu: transformers behind verl's replica interface (one sequence per forward, interleaved by token), "
@@ -55,7 +69,9 @@ CPU_DIFFERENCES: tuple[str, ...] = (
 
 def differences(spec: RunSpec) -> tuple[str, ...]:
     """What a reader of this run must know beside its overrides."""
-    return (*DIFFERENCES, *(CPU_DIFFERENCES if spec.device is Device.CPU else ()))
+    if spec.device is Device.CPU:
+        return (*DIFFERENCES, *CPU_DIFFERENCES)
+    return (*DIFFERENCES, *(SGLANG_DIFFERENCES if spec.engine == "sglang" else ()))
 
 
 def overrides(spec: RunSpec, run_dir: Path) -> list[str]:
@@ -114,9 +130,14 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
     ]
 
 
+def longest_tokens(spec: RunSpec) -> int:
+    """Tokens of the longest planned trajectory, prompt and observations included."""
+    preset = PRESETS[spec.preset]
+    return longest_plan(preset, spec.seed, spec.prompts, spec.group_size, spec.latency_scale).context_tokens
+
+
 def _batch(spec: RunSpec) -> list[str]:
-    longest = longest_plan(PRESETS[spec.preset], spec.seed, spec.prompts, spec.group_size, spec.latency_scale)
-    tokens = max(spec.micro_batch_tokens, longest.context_tokens)
+    tokens = max(spec.micro_batch_tokens, longest_tokens(spec))
     return [
         f"data.train_batch_size={spec.batch_size}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={spec.batch_size}",
@@ -161,10 +182,27 @@ def _cuda(spec: RunSpec) -> list[str]:
         "actor_rollout_ref.model.enable_gradient_checkpointing=True",
         f"{fsdp}.param_offload={colocated or spec.offload is Offload.FULL}",
         f"{fsdp}.optimizer_offload={colocated or spec.offload is not Offload.NONE}",
-        f"{rollout}.name=vllm",
+        f"{rollout}.name={spec.engine}",
         f"{rollout}.dtype=bfloat16",
         f"{rollout}.gpu_memory_utilization=0.8",
+        f"{rollout}.enforce_eager=False",
+        f"{rollout}.max_num_batched_tokens={PREFILL_CHUNK_TOKENS}",
         *([] if colocated else [f"{rollout}.checkpoint_engine.backend=nccl"]),
+        *(_sglang(spec) if spec.engine == "sglang" else []),
+    ]
+
+
+def _sglang(spec: RunSpec) -> list[str]:
+    """What verl takes from the common keys for vllm and not for sglang, as sglang's own arguments.
+
+    max_num_seqs, gpu_memory_utilization, enforce_eager and dtype it translates itself (max_running_requests,
+    mem_fraction_static, disable_cuda_graph), and logprobs are asked for with each request.
+    """
+    server = "+actor_rollout_ref.rollout.engine_kwargs.sglang"
+    return [
+        f"{server}.disable_radix_cache=False",  # enable_prefix_caching=True
+        f"{server}.chunked_prefill_size={PREFILL_CHUNK_TOKENS}",  # by GPU memory otherwise: 16,384 on an H200
+        f"{server}.context_length={spec.context_tokens}",
     ]
 
 

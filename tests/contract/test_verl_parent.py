@@ -37,6 +37,33 @@ def test_the_fairness_rows_follow_a_users_override_and_what_is_shipped() -> None
     assert "no importance correction" in told(Placement.ASYNC, as_shipped=True)["loss"]
 
 
+def test_sglang_differs_from_vllm_only_by_its_name_and_its_poll() -> None:
+    for placement in Placement:
+        vllm = told(placement, Device.CUDA)
+        sglang = told(placement, Device.CUDA, engine="sglang")
+        polls = {"polls"} if placement is Placement.ASYNC else set()
+        assert {key for key in vllm if vllm[key] != sglang[key]} == {"engine", "graphs"} | polls
+        assert (sglang["engine"], sglang["graphs"]) == ("sglang, CUDA, bfloat16", "sglang's default")
+    asynchronous = told(Placement.ASYNC, Device.CUDA, engine="sglang")
+    assert (asynchronous["prefix_cache"], asynchronous["sync"]) == ("on", "NCCL broadcast")
+    assert asynchronous["polls"].endswith("a sync's abort 1 s (sglang)")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "row", "said"),
+    [
+        ("disable_radix_cache", "True", "prefix_cache", "off"),
+        ("max_running_requests", "7", "max_num_seqs", "7"),
+        ("mem_fraction_static", "0.5", "memory", "0.5"),
+        ("disable_cuda_graph", "True", "graphs", "off"),
+    ],
+)
+def test_the_fairness_rows_follow_sglangs_own_arguments(key: str, value: str, row: str, said: str) -> None:
+    changed = {f"+actor_rollout_ref.rollout.engine_kwargs.sglang.{key}": value}
+    assert told(Placement.ASYNC, Device.CUDA, engine="sglang", overrides=changed)[row] == said
+    assert told(Placement.ASYNC, Device.CUDA, overrides=changed)[row] != said  # vllm does not read them
+
+
 def test_the_loss_is_told_in_the_same_words_as_skyrls() -> None:
     from adapters.skyrl.adapter import ADAPTER as SKYRL
 

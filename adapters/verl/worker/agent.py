@@ -10,15 +10,11 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from adapters.child.codec import ChatCodec
 from adapters.child.track import require
 from adapters.verl.worker.process import rollout_recorder, run_spec
-from harness.protocol.phases import Pool
-from harness.protocol.spec import Placement
-from workloads.deep_research.episode import EpisodeResult, Generated, Sampling, run_episode
-from workloads.deep_research.plan import draw_plan, limits
-from workloads.deep_research.presets import PRESETS
-from workloads.deep_research.tools import MockTools
+from workloads.deep_research.boundary import EpisodeResult, Generated, Sampling
+from workloads.deep_research.work import Work, run_folder
 
 _SERVER: ContextVar[str | None] = ContextVar("server", default=None)  # that answered this task's last request
-_CODECS: dict[int, ChatCodec] = {}
+_WORKS: dict[int, Work] = {}  # by tokenizer: verl makes an agent loop anew for each trajectory
 
 
 @cache
@@ -45,12 +41,12 @@ class BenchAgentLoop(AgentLoopBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         tap_client()
-        self.spec = run_spec()
         self.recorder = rollout_recorder()
         tokenizer = self.tokenizer
-        if id(tokenizer) not in _CODECS:
-            _CODECS[id(tokenizer)] = ChatCodec(tokenizer)
-        self.codec = _CODECS[id(tokenizer)]
+        if id(tokenizer) not in _WORKS:
+            codec = ChatCodec(tokenizer)
+            _WORKS[id(tokenizer)] = Work(run_spec(), codec=codec, recorder=self.recorder, folder=run_folder())
+        self.work = _WORKS[id(tokenizer)]
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         """One AgentLoopOutput. `kwargs` holds the row's columns, `session_id` and `global_steps`."""
@@ -62,31 +58,16 @@ class BenchAgentLoop(AgentLoopBase):
 
     async def _run(self, sampling_params: dict[str, Any], kwargs: dict[str, Any]) -> Any:
         prompt, sample, attempt = int(kwargs["index"]), int(kwargs["session_id"]), int(kwargs["attempt"])
-        spec = self.spec
-        preset = PRESETS[spec.preset]
-        # Hard limits: verl waits for ever for a trajectory that does not come back.
-        hard = limits(preset, spec.latency_scale)
         # Dispatched for step s, when the weights are those of version s - 1.
         scheduled = int(kwargs["global_steps"]) - 1
 
         async def generate(trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
             return await self._turn(trajectory_id, ids, sampling, sampling_params)
 
-        result = await run_episode(
-            plan=draw_plan(preset, spec.seed, prompt, sample, spec.latency_scale),
-            trajectory_id=f"p{prompt}-s{sample}-a{attempt}",
-            group_id=f"p{prompt}",
-            attempt=attempt,
-            generate=generate,
-            tools=MockTools(),
-            codec=self.codec,
-            recorder=self.recorder,
-            pool=(Pool.BOTH if spec.placement is Placement.COLOCATED else Pool.ROLLOUT).value,
-            version_scheduled=scheduled,
-            tool_timeout_s=hard.tool_timeout_s,
-            trajectory_timeout_s=hard.trajectory_timeout_s,
+        result = await self.work.trajectory(
+            prompt=prompt, sample=sample, attempt=attempt, generate=generate, version_scheduled=scheduled
         )
-        return _output(result, self.codec.pad_id, scheduled)
+        return _output(result, self.work.codec.pad_id, scheduled)
 
     async def _turn(
         self, trajectory_id: str, ids: list[int], sampling: Sampling, sampling_params: dict[str, Any]

@@ -1,9 +1,11 @@
 """How verl's trainer and engines are asked for the logprobs of the weight-sync probe."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from adapters.child.proof import PROMPT_TOKENS, SyncProof
+from adapters.child.track import require
 
 
 def ask_trainer(proof: SyncProof, workers: Any, version: int, rows_multiple: int, pad_id: int) -> None:
@@ -40,13 +42,18 @@ def ask_trainer(proof: SyncProof, workers: Any, version: int, rows_multiple: int
     proof.record("trainer", version, values, begin)
 
 
-def ask_engine(proof: SyncProof, server: Any, version: int) -> None:
-    """Records the engine's logprobs of the same tokens, as prompt logprobs of one-token requests."""
+def ask_engines(proof: SyncProof, servers: Mapping[str, Any], version: int) -> None:
+    """Records each engine's logprobs of the same tokens, as prompt logprobs of one-token requests.
+
+    Args:
+        servers: address -> the server's actor, of every replica; each is asked for itself, past verl's load balancer.
+            vllm's and sglang's servers take the same request, and answer in vllm's shape.
+    """
     import ray
 
     begin = time.monotonic_ns()
-    answers = ray.get(
-        [
+    asked = {
+        address: [
             server.generate.remote(
                 request_id=f"probe-{version}-{number}",
                 prompt_ids=row,
@@ -54,11 +61,25 @@ def ask_engine(proof: SyncProof, server: Any, version: int) -> None:
             )
             for number, row in enumerate(proof.rows)
         ]
-    )
-    # verl's list begins with the second token.
-    values = [
-        float(value[0])
-        for answer, row in zip(answers, proof.rows, strict=True)
-        for value in answer.extra_fields["prompt_logprobs"][PROMPT_TOKENS - 1 : len(row) - 1]
-    ]
-    proof.record("engine", version, values, begin)
+        for address, server in servers.items()
+    }
+    for address, pending in asked.items():
+        # verl's list begins with the second token.
+        values = [
+            float(value[0])
+            for answer, row in zip(ray.get(pending), proof.rows, strict=True)
+            for value in answer.extra_fields["prompt_logprobs"][PROMPT_TOKENS - 1 : len(row) - 1]
+        ]
+        proof.record("engine", version, values, begin, engine=address)
+
+
+def servers_of(manager: Any) -> dict[str, Any]:
+    """Address -> server actor, of every replica of verl's server manager.
+
+    Raises:
+        TapError: the manager lost one of the two lists.
+        ValueError: they are not of one length.
+    """
+    addresses: Any = require(manager, "server_addresses")
+    handles: Any = require(manager, "server_handles")
+    return dict(zip(addresses, handles, strict=True))

@@ -11,7 +11,7 @@ from harness.protocol.phases import Pool
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Device, Placement, RunSpec
 
-PACKAGES = ("verl", "vllm", "transformers", "torch", "ray", "tensordict", "TransferQueue")
+PACKAGES = ("verl", "vllm", "sglang", "transformers", "torch", "ray", "tensordict", "TransferQueue")
 
 
 def main(spec_path: str) -> int:
@@ -37,8 +37,8 @@ def _versions(spec: RunSpec) -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    on_cpu = spec.device is Device.CPU
-    found["engine"] = f"transformers {found.get('transformers')}" if on_cpu else f"vllm {found.get('vllm')}"
+    engine = "transformers" if spec.device is Device.CPU else spec.engine
+    found["engine"] = f"{engine} {found.get(engine)}"
     return found
 
 

@@ -66,7 +66,7 @@ def tap_proof(
     track: Track,
     proof: SyncProof,
     ask_trainer: Callable[[int], None],
-    ask_engine: Callable[[int], None],
+    ask_engines: Callable[[int], None],
 ) -> None:
     """Puts the proof phase around a manager's syncs, and the version on the trainer's span.
 
@@ -83,7 +83,7 @@ def tap_proof(
         result = update(global_steps, *args, **kwargs)
         transfer_ns = time.monotonic_ns() - begin
         if proof.wants(version):
-            ask_engine(version)
+            ask_engines(version)
         track.note("update_weights", version=version, transfer_ns=transfer_ns)
         return result
 

@@ -9,7 +9,7 @@ from adapters.child.steps import StepLog, record_logprob_difference
 from adapters.child.track import Track, require
 from adapters.verl.worker.admission import Admission
 from adapters.verl.worker.pools import gpu_pools
-from adapters.verl.worker.proof import ask_engine, ask_trainer
+from adapters.verl.worker.proof import ask_engines, ask_trainer, servers_of
 from adapters.verl.worker.syncs import tap_pauses, tap_proof
 from adapters.verl.worker.taps import tap_function, tap_timers, trainer_modules
 from harness.protocol.recorder import Recorder
@@ -97,7 +97,7 @@ class RecordingTrainer:
             bench.track,
             proof,
             lambda version: ask_trainer(proof, self.actor_rollout_wg, version, bench.spec.gpus.train, pad_id),
-            lambda version: ask_engine(proof, side.server_handles[0], version),
+            lambda version: ask_engines(proof, servers_of(side), version),
         )
         rollout = [worker for replica in side.get_replicas() for worker in replica.workers] if separate else []
         try:

@@ -10,7 +10,7 @@ from harness.protocol.spec import RunSpec
 
 
 def validate(spec: RunSpec, run_dir: Path, model: str) -> Any:
-    """verl's real configuration of a spec, after its `validate_config`.
+    """verl's real configuration of a spec, after its `validate_config` and its rollout configuration's own checks.
 
     Raises:
         ValueError, AssertionError: as verl raises them.
@@ -19,7 +19,7 @@ def validate(spec: RunSpec, run_dir: Path, model: str) -> Any:
     import verl.trainer
     from hydra import compose, initialize_config_dir
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     folder = Path(verl.trainer.__path__[0]) / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
@@ -28,6 +28,7 @@ def validate(spec: RunSpec, run_dir: Path, model: str) -> Any:
             overrides=[*overrides(spec, run_dir), f"actor_rollout_ref.model.path={model}"],
         )
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout)  # else only its workers find out, after minutes
     return config
 
 
@@ -49,6 +50,13 @@ if __name__ == "__main__":
                     "tensor_parallel_size": rollout.tensor_model_parallel_size,
                     "rollout_is": config.algorithm.rollout_correction.rollout_is,
                     "backend": rollout.checkpoint_engine.backend,
+                    "engine": rollout.name,
+                    "engine_kwargs": dict(rollout.engine_kwargs.get(rollout.name, {})),
+                    "max_num_seqs": rollout.max_num_seqs,
+                    "memory": rollout.gpu_memory_utilization,
+                    "enforce_eager": rollout.enforce_eager,
+                    "prefix_caching": rollout.enable_prefix_caching,
+                    "logprobs": rollout.calculate_log_probs,
                 }
             )
         )
