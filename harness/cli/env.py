@@ -1,4 +1,4 @@
-"""`bench env create|list|check|remove`: the frameworks' environments."""
+"""`bench env create|list|check|share|remove`: the frameworks' environments."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from harness.cli.output import table
 
 if TYPE_CHECKING:
     from adapters.base import Environment
+    from harness.envs import ShareReport
 
 
 @click.group("env", short_help="Build, check and remove environments.")
@@ -45,18 +46,21 @@ def list_() -> None:
     """List what is built, and what could be."""
     from harness import envs
 
+    found = envs.list_environments()
     rows = [
         (
             row.name,
             row.status.value,
-            "-" if row.size_bytes is None else f"{row.size_bytes / 1e9:.1f} GB",
+            _size(row.size_bytes, row.shared_bytes),
             row.created_utc or "-",
             row.note,
         )
-        for row in envs.list_environments()
+        for row in found
     ]
     click.echo(f"environments in {envs.cache_folder()}\n")
     click.echo(table(rows, ("environment", "status", "size", "built", "note")))
+    if any(row.shared_bytes for row in found):
+        click.echo(f"\ntogether {envs.bytes_on_disk() / 1e9:.1f} GB on disk")
 
 
 @command.command("check")
@@ -82,6 +86,21 @@ def check(framework: str, device: str | None, engine: str | None) -> None:
     click.echo("as pinned")
 
 
+@command.command("share")
+def share() -> None:
+    """Store once what several environments have in common.
+
+    A build does it at its end; this is for environments that were there before, and for a build that was interrupted.
+    """
+    from harness import envs
+
+    before = envs.bytes_on_disk()
+    for row in envs.share_environments():
+        click.echo(f"{row.folder.name}: {_what_was_shared(row)}")
+    after = envs.bytes_on_disk()
+    click.echo(f"{before / 1e9:.2f} GB on disk before, {after / 1e9:.2f} GB now")
+
+
 @command.command("remove")
 @click.argument("name")
 def remove(name: str) -> None:
@@ -90,6 +109,23 @@ def remove(name: str) -> None:
 
     for folder in envs.remove(name):
         click.echo(f"removed {folder}")
+
+
+def _size(size_bytes: int | None, shared_bytes: int | None) -> str:
+    if size_bytes is None:
+        return "-"
+    shared = f", {shared_bytes / 1e9:.1f} GB of it shared" if shared_bytes else ""
+    return f"{size_bytes / 1e9:.1f} GB{shared}"
+
+
+def _what_was_shared(row: "ShareReport") -> str:
+    if row.shared is None:
+        return f"left as it is: {row.left}"
+    done = row.shared
+    said = "nothing more to share with the older ones"
+    if done.files:
+        said = f"{done.size_bytes / 1e9:.2f} GB in {done.files} files now shared with {', '.join(done.sources)}"
+    return said if done.refused is None else f"{said}; stopped: {done.refused}"
 
 
 def _environment(framework: str, device: str | None, engine: str | None) -> "Environment | None":

@@ -1,17 +1,21 @@
 """The frameworks' virtual environments: built on first use, keyed by their pins, shared by all checkouts.
 
-`ensure` is what a run calls; `create`, `list_environments`, `check` and `remove` are the verbs of `bench env`.
+`ensure` is what a run calls; `create`, `list_environments`, `check`, `share_environments` and `remove` are the verbs of
+`bench env`.
 """
 
 from harness.envs.build import create, ensure
 from harness.envs.manage import (
     CheckReport,
     EnvironmentRow,
+    ShareReport,
     Status,
+    bytes_on_disk,
     check,
     known_environments,
     list_environments,
     remove,
+    share_environments,
 )
 from harness.envs.progress import BuildProgress, Display, Report, Stage
 from harness.envs.store import CACHE_VARIABLE, Location, Marker, cache_folder, locate
@@ -25,8 +29,10 @@ __all__ = [
     "Location",
     "Marker",
     "Report",
+    "ShareReport",
     "Stage",
     "Status",
+    "bytes_on_disk",
     "cache_folder",
     "check",
     "create",
@@ -35,4 +41,5 @@ __all__ = [
     "list_environments",
     "locate",
     "remove",
+    "share_environments",
 ]

@@ -27,10 +27,12 @@ from harness.envs.pins import Pin, normalise, read_pins
 from harness.envs.probe import probe, refuse_foreign
 from harness.envs.progress import BuildProgress, Display, Report, Stage
 from harness.envs.pythons import find_python
+from harness.envs.share import share, share_lock
 from harness.envs.store import (
     CACHE_VARIABLE,
     Location,
     Marker,
+    complete_folders,
     folder_size,
     locate,
     make_folder,
@@ -148,8 +150,33 @@ def _build(environment: Environment, location: Location, report: Report) -> Mark
     marker = _verify(environment, location, pins, begun)
     os.sync()  # the marker must not survive a crash that the files it speaks for do not
     write_marker(location.path, marker)
-    say(Stage.DONE, f"built in {marker.seconds:.0f} s, {marker.size_bytes / _GIGA:.2f} GB in {location.path}")
+    shared = _share(location, say)
+    took = time.monotonic() - begun
+    say(Stage.DONE, f"built in {took:.0f} s, {marker.size_bytes / _GIGA:.2f} GB{shared} in {location.path}")
     return marker
+
+
+def _share(location: Location, say: _Say) -> str:
+    """Links what other environments have too; after the marker, so that builds that end together find each other.
+
+    No failure: an environment of its own files is as good. Returns what to say of its size.
+    """
+    lock = FileLock(share_lock())
+    try:
+        with lock:
+            others = [folder for folder in complete_folders() if folder != location.path]
+            if not others:
+                return ""
+            say(Stage.SHARE, "looking for files that other environments have too")
+            done = share(location.path, others)
+    except OSError as error:
+        say(Stage.SHARE, f"nothing is shared with other environments: {error}")
+        return ""
+    if done.refused is not None:
+        say(Stage.SHARE, f"not all that could be is shared with other environments: {done.refused}")
+    if not done.files:
+        return ""
+    return f", {done.size_bytes / _GIGA:.2f} GB of it shared with {', '.join(done.sources)},"
 
 
 def _install(environment: Environment, location: Location, pins: tuple[Pin, ...], say: _Say) -> None:

@@ -1,7 +1,7 @@
-"""What `bench env list|check|remove` do."""
+"""What `bench env list|check|share|remove` do."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,15 @@ from harness.envs.build import differences
 from harness.envs.layer import ensure_layer, project
 from harness.envs.pins import normalise, read_pins
 from harness.envs.probe import Import, probe
-from harness.envs.store import Location, environments_folder, folder_size, locate, read_marker
+from harness.envs.share import Shared, Usage, share, share_lock, usages
+from harness.envs.store import (
+    Location,
+    complete_folders,
+    environment_folders,
+    environments_folder,
+    locate,
+    read_marker,
+)
 from harness.protocol.errors import EnvError
 from harness.protocol.spec import Device
 
@@ -33,14 +41,27 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentRow:
-    """One line of `bench env list`. `size_bytes` and `created_utc` are None where there is none."""
+    """One line of `bench env list`. What there is none of is None.
+
+    `shared_bytes` are those of `size_bytes` that another environment has too, in the same place on the disk.
+    """
 
     name: str
     path: Path
     size_bytes: int | None
+    shared_bytes: int | None
     status: Status
     created_utc: str | None
     note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareReport:
+    """What `share_environments` did with one environment. `left`: why it was left as it is; `shared` is None then."""
+
+    folder: Path
+    shared: Shared | None
+    left: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +105,9 @@ def list_environments(known: Iterable[Environment] | None = None) -> list[Enviro
     """
     environments = known_environments() if known is None else list(known)
     current = {location.path: environment for environment in environments for location in (locate(environment),)}
-    rows = [_row(folder, current.get(folder)) for folder in _folders()]
+    folders = environment_folders()
+    sizes, _ = usages(folders)
+    rows = [_row(folder, current.get(folder), sizes[folder]) for folder in folders]
     there = {row.path for row in rows}
     for folder, environment in current.items():
         if folder not in there:
@@ -93,6 +116,7 @@ def list_environments(known: Iterable[Environment] | None = None) -> list[Enviro
                     name=environment.name,
                     path=folder,
                     size_bytes=None,
+                    shared_bytes=None,
                     status=Status.ABSENT,
                     created_utc=None,
                     note=f"{environment.size_gb:g} GB, about {environment.minutes:g} min; {environment.status}",
@@ -144,9 +168,9 @@ def remove(name: str) -> list[Path]:
     Raises:
         EnvError: there is none, it is being built, or a process runs from it; nothing is removed then.
     """
-    chosen = [folder for folder in _folders() if name in (folder.name, _name_of(folder))]
+    chosen = [folder for folder in environment_folders() if name in (folder.name, _name_of(folder))]
     if not chosen:
-        there = ", ".join(sorted({_name_of(folder) for folder in _folders()})) or "none"
+        there = ", ".join(sorted({_name_of(folder) for folder in environment_folders()})) or "none"
         raise EnvError(f"no environment {name!r} in {environments_folder()}; there: {there}")
     for folder in chosen:
         users = list(_users(folder))
@@ -169,7 +193,43 @@ def remove(name: str) -> list[Path]:
     return chosen
 
 
-def _row(folder: Path, environment: Environment | None) -> EnvironmentRow:
+def share_environments() -> Iterator[ShareReport]:
+    """Links what the finished environments have in common, as a build does at its end; each after the ones before it.
+
+    For environments that were built before there was another to share with, or on whose build that step was
+    interrupted. One that is being built, or that a process runs from, is left as it is: a running program that loads a
+    library by another name would otherwise take the new inode for another library.
+
+    Raises:
+        EnvError: the locks cannot be taken.
+    """
+    before: list[Path] = []
+    for folder in complete_folders():
+        yield _share_one(folder, before)
+        before.append(folder)
+
+
+def bytes_on_disk() -> int:
+    """Bytes of all files of all environments, what they share counted once."""
+    return usages(environment_folders())[1]
+
+
+def _share_one(folder: Path, others: Sequence[Path]) -> ShareReport:
+    try:
+        with FileLock(folder.with_name(f"{folder.name}.lock")).acquire(blocking=False), FileLock(share_lock()):
+            if read_marker(folder) is None:
+                return ShareReport(folder=folder, shared=None, left="removed meanwhile")
+            users = list(_users(folder))
+            if users:
+                return ShareReport(folder=folder, shared=None, left=f"in use by {', '.join(users)}")
+            return ShareReport(folder=folder, shared=share(folder, others))
+    except Timeout:
+        return ShareReport(folder=folder, shared=None, left="another process builds or checks it")
+    except OSError as error:
+        raise EnvError(f"{environments_folder()}: {error}") from None
+
+
+def _row(folder: Path, environment: Environment | None, usage: Usage) -> EnvironmentRow:
     marker = read_marker(folder)
     name = _name_of(folder)
     if _is_locked(folder):
@@ -183,17 +243,12 @@ def _row(folder: Path, environment: Environment | None) -> EnvironmentRow:
     return EnvironmentRow(
         name=name,
         path=folder,
-        size_bytes=folder_size(folder) if marker is None else marker.size_bytes,
+        size_bytes=usage.size_bytes,
+        shared_bytes=usage.shared_bytes,
         status=status,
         created_utc=None if marker is None else marker.created_utc,
         note=note,
     )
-
-
-def _folders() -> list[Path]:
-    if not environments_folder().is_dir():
-        return []
-    return sorted(path for path in environments_folder().iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _name_of(folder: Path) -> str:

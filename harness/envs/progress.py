@@ -21,6 +21,7 @@ class Stage(StrEnum):
     DOWNLOAD = "download"
     INSTALL = "install"
     CHECK = "check"
+    SHARE = "share"
     DONE = "done"
 
 

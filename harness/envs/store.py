@@ -5,6 +5,7 @@
                                 venv/          the pins; shared by every checkout of the project
                                 layers/        per checkout: the project on top of venv/ (see layer.py)
 <cache>/envs/<name>-<digest>.lock
+<cache>/envs/share.lock           held by who links files of one environment to those of others (see share.py)
 """
 
 import json
@@ -93,6 +94,23 @@ def locate(environment: Environment) -> Location:
 def environments_folder() -> Path:
     """The folder with one folder per environment."""
     return cache_folder() / "envs"
+
+
+def environment_folders() -> list[Path]:
+    """The folders of all environments, finished or not, by name."""
+    if not environments_folder().is_dir():
+        return []
+    return sorted(path for path in environments_folder().iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def complete_folders() -> list[Path]:
+    """The folders of finished environments, also those of other pins; the oldest first."""
+    found = []
+    for folder in environment_folders():
+        marker = read_marker(folder)
+        if marker is not None and Location(marker.name, marker.digest, folder).python.exists():
+            found.append((marker.created_utc, folder))
+    return [folder for _, folder in sorted(found)]
 
 
 def read_marker(folder: Path) -> Marker | None:
