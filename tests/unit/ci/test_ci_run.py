@@ -1,13 +1,16 @@
 """`.ci/run` itself, in a folder where every tool it calls is a stand-in: what it counts, names and starts."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / ".ci" / "run"
+ENVIRONMENTS = "tests/framework/test_in_their_environments.py"
 # Notes its words, and leaves what the tool would. `bench run` of a placement in $FAIL_ONCE ends with 4 once.
 TOOL = r"""#!/bin/bash
 name=$(basename "$0"); echo "$name $*" >>"$CALLS"
@@ -72,9 +75,32 @@ def test_all_of_it(clone: Path) -> None:
     assert "FLAKY: 0 (passed only when tried again)" in lines
     asked = " ".join(call for call in calls if call.startswith("pytest -m framework"))
     there = [path.name for path in (SCRIPT.parents[1] / "tests/framework").glob("test_*.py")]
-    assert len(there) >= 4
+    assert len(there) >= 2
     assert [name for name in there if name not in asked] == []
     assert not list((clone / "tmp").iterdir())
+
+
+def collected(*words: str) -> set[str]:
+    """Names of the tests in the frameworks' environments that pytest would run with these words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "framework", *words, ENVIRONMENTS],
+        cwd=SCRIPT.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line.partition("::")[2] for line in done.stdout.splitlines() if line.startswith(ENVIRONMENTS)}
+
+
+def test_of_the_control_runs_without_syncs_only_skyrls_is_made(clone: Path) -> None:
+    _, _, calls = ci(clone)
+    (call,) = [call for call in calls if ENVIRONMENTS in call]
+    found = re.fullmatch(rf"pytest -m framework -k (.+) {ENVIRONMENTS}", call)
+    assert found is not None, call
+    control = "test_without_its_syncs_the_proof_fails"
+    assert collected() - collected("-k", found[1]) == {f"{control}[areal]", f"{control}[verl]"}
 
 
 def test_a_flaky_cell_is_named_and_counted(clone: Path) -> None:
