@@ -1,4 +1,8 @@
-"""What must hold in real frameworks' runs that `bench run` left in the folder $BENCH_RUNS."""
+"""What must hold in real frameworks' runs that `bench run` left in the folder $BENCH_RUNS.
+
+$BENCH_ADAPTERS (NAME,...) asks for these adapters alone: for a run in each placement that they support on CPU, and for
+one with the fault `no-sync`, whose proof must fail.
+"""
 
 import json
 import os
@@ -7,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.protocol.spec import Placement, RunSpec
+from adapters.base import load_adapter
+from harness.protocol.spec import Device, Placement, RunSpec
 from harness.run_folder import list_runs, run_status
+from harness.specs import default_spec
 from results.adherence import check_adherence
 from results.metrics import compute
 from results.staleness import staleness
@@ -32,14 +38,30 @@ class Checked:
         return self.run.spec.placement
 
 
+ASKED = tuple(name.strip() for name in os.environ.get("BENCH_ADAPTERS", "").split(",") if name.strip())
+
+
+def _finished(place: str | None, *faults: str) -> list[tuple[RunSpec, Path]]:
+    """The runs in a folder that finished with these planted faults, oldest first; of $BENCH_ADAPTERS, if it is set."""
+    assert place, f"{VARIABLE} must name the runs folder"
+    found = [(RunSpec.load_file(folder / "spec.json"), folder) for folder in list_runs(Path(place))]
+    return [
+        (spec, folder)
+        for spec, folder in found
+        if spec.faults == faults and spec.framework in (ASKED or (spec.framework,)) and run_status(folder) == "finished"
+    ]
+
+
 def _cells() -> list[tuple[str, str]]:
-    """SkyRL in every placement, and whatever else was run; the folder is asked when the tests are collected."""
-    cells = {("skyrl", placement.value) for placement in Placement}
-    place = os.environ.get(VARIABLE)
-    if place:
-        for folder in list_runs(Path(place)):
-            spec = RunSpec.load_file(folder / "spec.json")
-            cells.add((spec.framework, spec.placement.value))
+    """SkyRL in every placement, or what was asked for; and whatever else was run. Asked when tests are collected."""
+    cells = {
+        (name, placement.value)
+        for name in ASKED or ("skyrl",)
+        for placement in Placement
+        if not ASKED or load_adapter(name).supports(default_spec(name, placement, Device.CPU)) is None
+    }
+    if os.environ.get(VARIABLE):
+        cells |= {(spec.framework, spec.placement.value) for spec, _ in _finished(os.environ[VARIABLE])}
     return sorted(cells)
 
 
@@ -52,12 +74,7 @@ def checked(request: pytest.FixtureRequest) -> Checked:
     cell: tuple[str, str] = request.param
     if cell not in _LOADED:
         place = os.environ.get(VARIABLE)
-        assert place, f"{VARIABLE} must name the runs folder"
-        found = []
-        for folder in list_runs(Path(place)):
-            spec = RunSpec.load_file(folder / "spec.json")
-            if (spec.framework, spec.placement.value) == cell and run_status(folder) == "finished":
-                found.append(folder)
+        found = [folder for spec, folder in _finished(place) if (spec.framework, spec.placement.value) == cell]
         assert found, f"no finished run of {' '.join(cell)} in {place}"
         _LOADED[cell] = Checked(found[-1], load_run(found[-1]))
     return _LOADED[cell]
@@ -129,8 +146,18 @@ def test_the_report_is_there(checked: Checked) -> None:
 
 
 def test_all_did_the_same_work() -> None:
-    place = os.environ.get(VARIABLE)
-    assert place, f"{VARIABLE} must name the runs folder"
-    specs = [RunSpec.load_file(folder / "spec.json") for folder in list_runs(Path(place))]
-    assert {spec.placement for spec in specs} == set(Placement)
+    specs = [spec for spec, _ in _finished(os.environ.get(VARIABLE))]
+    assert {spec.placement.value for spec in specs} == {placement for _, placement in _cells()}
     assert len({spec.work_digest for spec in specs}) == 1
+
+
+if ASKED:  # the project's own adapters each have a test of their own that makes the run
+
+    @pytest.mark.parametrize("name", ASKED)
+    def test_without_the_sync_the_proof_fails(name: str) -> None:
+        place = os.environ.get(VARIABLE)
+        found = [folder for spec, folder in _finished(place, "no-sync") if spec.framework == name]
+        assert found, f'no finished run of {name} with faults = ["no-sync"] in {place}'
+        proof = prove_sync(load_run(found[-1]))
+        assert not proof.proven
+        assert proof.follows.passed is False, proof.follows.why
