@@ -27,7 +27,7 @@ from harness.supervisor.scratch import clear_scratch, make_scratch
 from harness.watchdog import Limits
 from results.collect import collect
 from workloads.deep_research.plan import slowest_plan
-from workloads.deep_research.presets import PRESETS
+from workloads.deep_research.presets import preset_of
 
 __all__ = ["RunResult", "list_runs", "read_status", "run", "run_status"]
 
@@ -231,10 +231,10 @@ def longest_trajectory_s(spec: RunSpec) -> float | None:
 
     Of very long runs only the first MOST_PLANS trajectories are looked at.
     """
-    if spec.load is not Load.FIXED or spec.preset not in PRESETS:
+    if spec.load is not Load.FIXED:
         return None
     prompts = min(spec.prompts, max(1, MOST_PLANS // spec.group_size))
-    plan = slowest_plan(PRESETS[spec.preset], spec.seed, prompts, spec.group_size, spec.latency_scale)
+    plan = slowest_plan(preset_of(spec), spec.seed, prompts, spec.group_size, spec.latency_scale)
     return plan.tool_seconds
 
 

@@ -3,7 +3,8 @@
 from functools import lru_cache
 
 from harness.protocol.spec import Load, RunSpec
-from workloads.deep_research.plan import PRESETS, TrajectoryPlan, draw_plan
+from workloads.deep_research.plan import TrajectoryPlan, draw_plan
+from workloads.deep_research.presets import PRESETS, preset_of
 
 WORKLOAD = "deep-research"
 CACHED_PLANS = 4096
@@ -16,9 +17,9 @@ class Plans:
         self.why_none: str | None = None
         if spec.load is not Load.FIXED:
             self.why_none = f"load {spec.load.value}: the model decides, nothing is planned"
-        elif spec.workload != WORKLOAD or spec.preset not in PRESETS:
+        elif spec.workload != WORKLOAD or (spec.preset not in PRESETS and not spec.preset_definition):
             self.why_none = f"workload {spec.workload} with preset {spec.preset} is not known to this version"
-        preset = PRESETS.get(spec.preset)
+        preset = preset_of(spec) if self.why_none is None else None
 
         @lru_cache(maxsize=CACHED_PLANS)
         def draw(prompt: int, sample: int) -> TrajectoryPlan | None:

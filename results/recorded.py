@@ -32,7 +32,8 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 # The attributes of phases.*_ATTRIBUTES that are text; all others are integers.
-TEXT_ATTRIBUTES = frozenset({"engine", "stop_reason", "tool", "status"})
+TEXT_ATTRIBUTES = frozenset({"engine", "stop_reason", "tool", "status", "argument", "detail"})
+FLAG_ATTRIBUTES = frozenset({"cache_break"})
 
 _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode  # made once: a call per event
 
@@ -185,6 +186,7 @@ class Recorded:
             self._int(event, "version_start"),
             self._int(event, "version_end"),
             self._text(event, "stop_reason"),
+            self._bool(event, "cache_break"),
         )
 
     def _tool_call(self, process: Process, event: Span) -> None:
@@ -194,12 +196,18 @@ class Recorded:
             event.trajectory_id,
             event.turn,
             self._text(event, "tool"),
+            self._int(event, "call"),
+            self._text(event, "argument"),
             event.start_ns,
             event.end_ns,
             self._int(event, "planned_ns"),
             self._text(event, "status"),
             self._int(event, "observation_tokens"),
             self._int(event, "observation_bytes"),
+            self._int(event, "http_status"),
+            self._int(event, "wire_bytes"),
+            self._int(event, "served_ns"),
+            self._text(event, "detail"),
         )
 
     def _weight_sync(self, process: Process, event: Span) -> None:
@@ -318,6 +326,10 @@ class Recorded:
         value = self._attribute(event, name)
         return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
 
+    def _bool(self, event: Span, name: str) -> bool | None:
+        value = self._attribute(event, name)
+        return value if isinstance(value, bool) else None
+
     def _attribute(self, event: Span, name: str) -> Scalar:
         """The value of an attribute that has a column; one of the wrong type is told, and unknown."""
         value = event.attributes.get(name)
@@ -333,6 +345,8 @@ def _odd(name: str, value: Scalar) -> bool:
         return False
     if name in TEXT_ATTRIBUTES:
         return type(value) is not str
+    if name in FLAG_ATTRIBUTES:
+        return type(value) is not bool
     return type(value) is not int or not -INT_LIMIT <= value < INT_LIMIT
 
 

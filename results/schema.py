@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from harness.protocol.errors import SpecError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TABLE_KEY = b"bench.table"
 VERSION_KEY = b"bench.schema_version"
 RUN_KEY = b"bench.run_id"
@@ -191,6 +191,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _n("version_start", INT, "policy version when the turn began"),
         _n("version_end", INT, "policy version when the turn ended"),
         _n("stop_reason", TEXT, "why generation stopped"),
+        _n("cache_break", BOOL, "the ids sent did not begin with those of the turn before"),
     ),
     "tool_calls": (
         _HOST,
@@ -198,12 +199,18 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _TRAJECTORY,
         _TURN,
         _n("tool", TEXT, "name of the tool"),
+        _n("call", INT, "number of the call within its trajectory, from 0"),
+        _n("argument", TEXT, "query or address, cut at 500 characters"),
         _START,
         _END,
-        _n("planned_ns", INT, "planned latency, as the episode recorded it", unit="ns"),
-        _n("status", TEXT, "ok | timeout | error | cancelled"),
+        _n("planned_ns", INT, "latency that was imposed; null: the tool took what it took", unit="ns"),
+        _n("status", TEXT, "ok | timeout | error | refused | empty | not_found | cancelled"),
         _n("observation_tokens", INT, "tokens of the answer", unit="token"),
         _n("observation_bytes", INT, "bytes of the answer", unit="byte"),
+        _n("http_status", INT, "HTTP status of the page or the provider"),
+        _n("wire_bytes", INT, "bytes of the page or the provider's answer", unit="byte"),
+        _n("served_ns", INT, "time inside the tool server", unit="ns"),
+        _n("detail", TEXT, "why the status is not ok"),
     ),
     "weight_syncs": (
         _HOST,

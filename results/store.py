@@ -20,8 +20,22 @@ COMPUTED = ("metrics",)  # tables that are written after the collection, by what
 
 Migration = Callable[[str, pa.Table], pa.Table]
 
+# Nullable columns that version 2 has and version 1 had not: what version 1 did not record is unknown.
+_NEW_IN_2: Mapping[str, tuple[str, ...]] = {
+    "turns": ("cache_break",),
+    "tool_calls": ("call", "argument", "http_status", "wire_bytes", "served_ns", "detail"),
+}
+
+
+def _to_2(name: str, table: pa.Table) -> pa.Table:
+    for column in _NEW_IN_2.get(name, ()):
+        kind = TABLES[name].field(column).type
+        table = table.append_column(column, pa.nulls(table.num_rows, kind))
+    return table
+
+
 # version -> (table name, table of that version) -> table of version + 1. One entry per version ever written.
-MIGRATIONS: Mapping[int, Migration] = {}
+MIGRATIONS: Mapping[int, Migration] = {1: _to_2}
 
 # Nullable types of pandas, so that an unknown integer stays <NA> and no integer becomes a float.
 _PANDAS: Mapping[pa.DataType, Any] = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}

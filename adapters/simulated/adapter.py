@@ -7,7 +7,7 @@ from adapters.base import FAIRNESS, Environment, Launch
 from adapters.simulated.faults import Faults
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Device, Load, Placement, RunSpec
-from workloads.deep_research.plan import PRESETS
+from workloads.deep_research.presets import PRESETS
 
 
 class SimulatedAdapter:
@@ -51,7 +51,7 @@ class SimulatedAdapter:
             return f"load = {spec.load.value}: there is no model to decide; allowed is {Load.FIXED.value}"
         if spec.tools != "mock":
             return f"tools = {spec.tools}: allowed is mock"
-        if spec.preset not in PRESETS:
+        if spec.preset not in PRESETS and not spec.preset_definition:
             return f"preset = {spec.preset}: allowed is one of {', '.join(PRESETS)}"
         if spec.overrides:
             return f"overrides = {', '.join(spec.overrides)}: there is no framework to override"

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from adapters.simulated.weights import VOCABULARY, engine_logprobs
-from workloads.deep_research.episode import Generated, Sampling
+from workloads.deep_research.boundary import Generated, Sampling
 
 # A turn's duration: a fixed part, then tokens at a rate that falls as more sequences run together.
 TURN_S = 0.002
@@ -100,6 +100,8 @@ class Fleet:
 
 class Codec:
     """A tokenizer without text: ids that depend on it, in exactly the length asked for."""
+
+    pad_id = 0
 
     def prompt_ids(self, question: str, tokens: int) -> list[int]:
         """`tokens` ids that are the question's own."""

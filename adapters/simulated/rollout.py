@@ -7,25 +7,30 @@ from adapters.simulated.engine import Codec, Engine, Fleet
 from adapters.simulated.faults import OVERSTALE_BATCHES, Faults
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.recorder import Recorder
-from harness.protocol.spec import Placement, RunSpec
-from workloads.deep_research.episode import EpisodeResult, run_episode
-from workloads.deep_research.plan import PRESETS, Turn, draw_plan, limits
-from workloads.deep_research.tools import MockTools, Observation
+from harness.protocol.spec import RunSpec
+from workloads.deep_research.boundary import EpisodeResult
+from workloads.deep_research.tools import Observation, ToolRequest, ToolSet
+from workloads.deep_research.work import Work, make_tools, run_folder
 
 Group = list[EpisodeResult]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowTools(MockTools):
-    """Tools that take `slow_s` longer than planned."""
+class SlowTools:
+    """Tools that take `slow_s` longer than they do."""
 
+    tools: ToolSet
     slow_s: float
 
-    async def call(self, tool: str, argument: str, planned: Turn) -> Observation:
-        """As planned, then the planted delay."""
-        observation = await super().call(tool, argument, planned)
+    async def call(self, request: ToolRequest) -> Observation:
+        """As they answer, then the planted delay."""
+        observation = await self.tools.call(request)
         await asyncio.sleep(self.slow_s)
         return observation
+
+    async def close(self) -> None:
+        """As they do."""
+        await self.tools.close()
 
 
 @dataclass(kw_only=True)
@@ -36,12 +41,24 @@ class Rollout:
     recorder: Recorder
     faults: Faults
     fleet: Fleet
-    live: int = 0  # trajectories in flight
+    work: Work = field(init=False)
+
+    def __post_init__(self) -> None:
+        spec, slow_s = self.spec, self.faults.extra_s(Phase.TOOL)
+        tools = make_tools(spec, run_folder())
+        if slow_s:
+            tools = SlowTools(tools=tools, slow_s=slow_s)
+        self.work = Work(spec, codec=Codec(), recorder=self.recorder, folder=run_folder(), tools=tools)
+
+    @property
+    def live(self) -> int:
+        """Trajectories in flight."""
+        return self.work.in_flight
 
     @property
     def pool(self) -> Pool:
         """The GPUs that generate."""
-        return Pool.BOTH if self.spec.placement is Placement.COLOCATED else Pool.ROLLOUT
+        return self.work.pool
 
     async def batch(self, step: int) -> list[Group]:
         """All groups of a synchronous step, when the last of them has ended."""
@@ -55,29 +72,14 @@ class Rollout:
         return list(await asyncio.gather(*(self._trajectory(prompt, sample, step) for sample in samples)))
 
     async def _trajectory(self, prompt: int, sample: int, step: int | None) -> EpisodeResult:
-        spec = self.spec
-        preset = PRESETS[spec.preset]
-        bound = limits(preset, spec.latency_scale)
-        slow_s = self.faults.extra_s(Phase.TOOL)
-        self.live += 1
-        try:
-            return await run_episode(
-                plan=draw_plan(preset, spec.seed, prompt, sample, spec.latency_scale),
-                trajectory_id=f"p{prompt}-s{sample}-a0",
-                group_id=f"p{prompt}",
-                attempt=0,
-                generate=self.fleet.generate,
-                tools=SlowTools(slow_s=slow_s) if slow_s else MockTools(),
-                codec=Codec(),
-                recorder=self.recorder,
-                pool=self.pool,
-                version_scheduled=self.fleet.version,
-                tool_timeout_s=bound.tool_timeout_s + slow_s,
-                trajectory_timeout_s=bound.trajectory_timeout_s,
-                step=step,
-            )
-        finally:
-            self.live -= 1
+        return await self.work.trajectory(
+            prompt=prompt,
+            sample=sample,
+            attempt=0,
+            generate=self.fleet.generate,
+            version_scheduled=self.fleet.version,
+            step=step,
+        )
 
 
 @dataclass(kw_only=True)

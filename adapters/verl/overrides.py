@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.protocol.spec import Device, Offload, Placement, RunSpec
 from workloads.deep_research.plan import longest_plan
-from workloads.deep_research.presets import PRESETS
+from workloads.deep_research.presets import preset_of
 
 AGENT_LOOPS = "agent_loops.yaml"
 AGENT_LOOPS_TEXT = "- name: bench\n  _target_: adapters.verl.worker.agent.BenchAgentLoop\n"
@@ -87,7 +87,7 @@ def overrides(spec: RunSpec, run_dir: Path) -> list[str]:
 
 
 def _common(spec: RunSpec, run_dir: Path) -> list[str]:
-    prompt_tokens = int(PRESETS[spec.preset].prompt.cap)
+    prompt_tokens = int(preset_of(spec).prompt.cap)
     rollout = "actor_rollout_ref.rollout"
     return [
         "data.train_files=bench",
@@ -132,7 +132,7 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
 
 def longest_tokens(spec: RunSpec) -> int:
     """Tokens of the longest planned trajectory, prompt and observations included."""
-    preset = PRESETS[spec.preset]
+    preset = preset_of(spec)
     return longest_plan(preset, spec.seed, spec.prompts, spec.group_size, spec.latency_scale).context_tokens
 
 

@@ -31,7 +31,8 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--batch-size", _WHOLE, None, "Prompts a step. Default: 8 | 4."),
     ("--group-size", _WHOLE, None, "Trajectories a prompt. Default: 3 | 2."),
     ("--max-staleness", _WHOLE, None, "Policy versions a trajectory may lag. Default: 1 when async, else 0."),
-    ("--preset", _NAME, "NAME", "Shape of the work: deep-research | deep-research-smoke."),
+    ("--preset", _NAME, "NAME|FILE", "Shape of the work: deep-research | deep-research-smoke, or a file that"
+     " `bench tools fit` wrote."),
     ("--latency-scale", _NUMBER, None, "Factor on every planned tool latency. Default: 1."),
     ("--seed", _WHOLE, None, "Seed of the plans. Default: 1."),
     ("--context-tokens", _WHOLE, None, "Longest context. Default: 40960 | 2048."),
@@ -42,7 +43,16 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--nodes", _WHOLE, None, "Machines. Default: 1."),
     ("--workload", _NAME, "NAME", "Default: deep-research."),
     ("--load", _NAME, "fixed|live", "Who decides what a trajectory does. Default: fixed (the plan)."),
-    ("--tools", _NAME, "NAME", "Default: mock."),
+    ("--tools", _NAME, "NAME", "mock, local (a search engine and web of this machine), web[:PROVIDER,...],"
+     " replay:FILE or record:FILE. Default: mock."),
+    ("--record", _NAME, "FILE", "Write every tool call and its answer to this Parquet file."),
+    ("--corpus", _NAME, "generated:PAGES|DIR", "Pages of local tools. Default: generated:1000."),
+    ("--dataset", _NAME, "NAME|FILE", "generated, corpus (the corpus's own questions), or a .parquet or .jsonl."),
+    ("--reward", _NAME, "NAME", "Fixed load: plan | probe. Live load: exact | f1 | MODULE:FUNCTION."),
+    ("--policy", _NAME, "model|scripted", "Who writes the replies of a live load. Default: model."),
+    ("--thinking", _NAME, "keep|strip", "Whether <think> blocks stay in a live history. Default: keep."),
+    ("--max-turns", _WHOLE, None, "Turns of a live trajectory. Default: 10."),
+    ("--turn-tokens", _WHOLE, None, "Tokens of one live reply. Default: 2048 | 128."),
     ("--timeout", _NUMBER, "SECONDS", "End the run after this time. Default: no limit (a stall always ends it)."),
     ("--sample-hz", _NUMBER, None, "Telemetry samples a second. Default: 10."),
 )  # fmt: skip
@@ -75,6 +85,9 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="KEY=VALUE",
     help="Setting passed to the framework verbatim and last; repeats. Recorded, and printed in the report.",
 )
+@click.option(
+    "--columns", metavar="NAME=COLUMN,...", help="Columns of --dataset: prompt=question,answer=answer,extra=..."
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be started, with every override. Writes nothing.")
 @click.option("--fault", "faults", multiple=True, hidden=True)
 @runs_dir_option
@@ -83,6 +96,7 @@ def command(
     overrides: tuple[str, ...],
     dry_run: bool,
     faults: tuple[str, ...],
+    columns: str | None,
     runs_dir: Path,
     **flags: object,
 ) -> int:
@@ -97,9 +111,12 @@ def command(
     """
     from adapters.base import load_adapter
     from harness.specs import check_machine, probe_machine, resolve
+    from harness.specs.inputs import parse_columns
 
     if faults:
         flags["faults"] = faults
+    if columns is not None:
+        flags["columns"] = parse_columns(columns)
     resolved = resolve(flags, config=config, overrides=overrides, dry_run=dry_run)
     adapter = load_adapter(resolved.spec.framework)
     if dry_run:

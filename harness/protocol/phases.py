@@ -41,13 +41,20 @@ TURN_ATTRIBUTES = (
     "version_start",  # policy version visible when the turn began
     "version_end",  # policy version visible when the turn ended
     "stop_reason",
+    "cache_break",  # true where the ids sent no longer begin with those of the turn before (stripped thinking)
 )
 TOOL_ATTRIBUTES = (
     "tool",
-    "planned_ns",
-    "status",  # ok | timeout | error
+    "call",  # its number within the trajectory, from 0
+    "argument",  # query or address, cut at 500 characters
+    "planned_ns",  # latency that was imposed; None where the tool takes what it takes
+    "status",  # ok | timeout | error | refused | empty | not_found
     "observation_tokens",
     "observation_bytes",
+    "http_status",
+    "wire_bytes",  # of the page or the provider's answer
+    "served_ns",  # time inside the tool server
+    "detail",  # why the status is not ok
 )
 SYNC_ATTRIBUTES = (
     "version",  # the version that became visible when this sync ended

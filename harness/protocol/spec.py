@@ -31,6 +31,20 @@ class Load(StrEnum):
     LIVE = "live"  # the model decides
 
 
+class Policy(StrEnum):
+    """Who writes the replies of a live load."""
+
+    MODEL = "model"
+    SCRIPTED = "scripted"  # a script that knows the questions' form; the engine scores its tokens
+
+
+class Thinking(StrEnum):
+    """What becomes of a reply's <think> block in the next turns of a live load."""
+
+    KEEP = "keep"  # history is never re-rendered
+    STRIP = "strip"  # taken out of the history, as chat templates do: the prefix cache breaks there
+
+
 class Device(StrEnum):
     """What the framework computes on."""
 
@@ -71,6 +85,15 @@ WORK_FIELDS = (
     "model",
     "context_tokens",
     "latency_scale",
+    "preset_definition",
+    "reward",
+    "policy",
+    "thinking",
+    "max_turns",
+    "turn_tokens",
+    "dataset_digest",
+    "corpus_digest",
+    "trace_digest",
 )
 SYSTEM_FIELDS = (
     "framework",
@@ -98,7 +121,7 @@ class RunSpec:
     workload: str
     preset: str
     load: Load
-    tools: str
+    tools: str  # mock | local | web | web:NAME,NAME | replay (of `trace`, latencies times latency_scale)
     model: str
     gpus: Gpus
     nodes: int
@@ -117,6 +140,20 @@ class RunSpec:
     timeout: float | None
     sample_hz: float
     latency_scale: float = 1.0
+    preset_definition: str = ""  # the preset as JSON where it is not a built-in one
+    reward: str = "plan"  # plan | probe (fixed load); exact | f1 | MODULE:FUNCTION (live load)
+    policy: Policy = Policy.MODEL
+    thinking: Thinking = Thinking.KEEP
+    max_turns: int = 10  # of a live trajectory
+    turn_tokens: int = 2048  # generated at most in one live turn
+    dataset: str = "generated"  # | corpus (the questions of `corpus`) | a file; rows lie in the folder's dataset.jsonl
+    dataset_digest: str = ""  # of the file's content and how its columns are read
+    columns: Mapping[str, str] = field(default_factory=dict)  # of the file: prompt | answer | extra -> its column
+    corpus: str = ""  # of local tools: generated:PAGES, or a corpus folder
+    corpus_digest: str = ""
+    trace: str = ""  # the file that tools = replay play
+    trace_digest: str = ""
+    record: str | None = None  # file that tool calls are recorded into; in neither digest
     as_shipped: bool = False
     unverified: bool = False  # leave to run what an adapter refuses until someone has checked it; in neither digest
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -163,6 +200,8 @@ class RunSpec:
             "rollout_tp",
             "context_tokens",
             "micro_batch_tokens",
+            "max_turns",
+            "turn_tokens",
         )
         for name in at_least_one:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number of at least 1")
@@ -223,6 +262,8 @@ class RunSpec:
             raw["load"] = Load(raw["load"])
             raw["device"] = Device(raw["device"])
             raw["offload"] = Offload(raw["offload"])
+            raw["policy"] = Policy(raw.get("policy", Policy.MODEL))
+            raw["thinking"] = Thinking(raw.get("thinking", Thinking.KEEP))
             raw["gpus"] = Gpus(**raw["gpus"])
             raw["faults"] = tuple(raw.get("faults", ()))
             return cls(**raw)

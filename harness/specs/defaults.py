@@ -10,6 +10,7 @@ from harness.protocol.spec import Device, Gpus, Placement
 WORKLOAD = "deep-research"
 SEED = 1
 SAMPLE_HZ = 10.0
+MAX_TURNS = 10  # of a live trajectory: 8 calls, as the plans have at most, an answer, and one to spare
 ASYNC_MAX_STALENESS = 1
 # Warm-up: the pipeline of an async run is full only after max_staleness + 1 updates, and the first step of any
 # run compiles and allocates.
@@ -46,6 +47,7 @@ class DeviceDefaults:
     steps: int
     context_tokens: int
     micro_batch_tokens: int
+    turn_tokens: int  # most of one live reply
 
 
 DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
@@ -56,6 +58,7 @@ DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
         steps=12,
         context_tokens=40_960,
         micro_batch_tokens=32_768,
+        turn_tokens=2_048,
     ),
     Device.CPU: DeviceDefaults(
         preset="deep-research-smoke",
@@ -64,6 +67,7 @@ DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
         steps=8,
         context_tokens=2_048,
         micro_batch_tokens=2_048,
+        turn_tokens=128,
     ),
 }
 

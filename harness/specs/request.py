@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Strict, TypeAdapter, ValidationError
 
 from adapters.base import adapter_names
 from harness.protocol.errors import SpecError
-from harness.protocol.spec import Device, Gpus, Load, Offload, Placement
+from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, Policy, Thinking
 
 _SPLIT = re.compile(r"^(\d+)(?:\+(\d+))?$")
 
@@ -58,6 +58,15 @@ class Request:
     preset: Text | None = None
     load: Load | None = None
     tools: Text | None = None
+    record: Text | None = None
+    corpus: Text | None = None
+    dataset: Text | None = None
+    columns: dict[str, Text] | None = None
+    reward: Text | None = None
+    policy: Policy | None = None
+    thinking: Thinking | None = None
+    max_turns: Whole | None = None
+    turn_tokens: Whole | None = None
     model: Text | None = None
     gpus: Split | None = None
     nodes: Whole | None = None
@@ -95,6 +104,9 @@ _ALLOWED: Mapping[str, str] = {
     "load": _choices(Load),
     "device": _choices(Device, "auto"),
     "offload": _choices(Offload),
+    "policy": _choices(Policy),
+    "thinking": _choices(Thinking),
+    "columns": 'a table, e.g. columns = {prompt = "question", answer = "answer"}',
     "gpus": "train+rollout, e.g. 4+4, or one number when colocated, e.g. 8",
     **dict.fromkeys(
         (
@@ -108,6 +120,8 @@ _ALLOWED: Mapping[str, str] = {
             "rollout_tp",
             "context_tokens",
             "micro_batch_tokens",
+            "max_turns",
+            "turn_tokens",
         ),
         _WHOLE,
     ),

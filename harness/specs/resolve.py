@@ -9,16 +9,19 @@ from typing import TypeVar
 from adapters.base import adapter_names, load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.models import SHAPES
-from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
+from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, Policy, RunSpec, Thinking
 from harness.specs import defaults
+from harness.specs.inputs import DEFAULT_CORPUS, read_corpus, read_dataset, read_preset, read_tools
 from harness.specs.machine import Machine, probe_machine
 from harness.specs.request import KEYS, Request, decode, parse_overrides, read_toml, suggest
-from workloads.deep_research.plan import PRESETS, check_context
+from workloads.deep_research.plan import check_context
+from workloads.deep_research.presets import preset_of
 
 T = TypeVar("T")
 
 MOST_PLANS = 10_000  # drawn to check their length before a run: below a second
 
+_SCORER = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
@@ -127,13 +130,20 @@ def _fill(
     max_staleness = _or(request.max_staleness, defaults.ASYNC_MAX_STALENESS if placement is Placement.ASYNC else 0)
     context_tokens = _or(request.context_tokens, base.context_tokens)
 
+    preset, definition = read_preset(_or(request.preset, base.preset))
+    tools = read_tools(_or(request.tools, "mock"), request.record)
+    load, seed = _or(request.load, Load.FIXED), _or(request.seed, defaults.SEED)
+    corpus, corpus_digest = _corpus(request.corpus, tools.kind, seed)
+    dataset, columns = _or(request.dataset, "corpus" if corpus else "generated"), _or(request.columns, {})
+    dataset, dataset_digest = read_dataset(dataset, columns)
+
     spec = RunSpec(
         framework=framework,
         placement=placement,
         workload=_or(request.workload, defaults.WORKLOAD),
-        preset=_or(request.preset, base.preset),
-        load=_or(request.load, Load.FIXED),
-        tools=_or(request.tools, "mock"),
+        preset=preset,
+        load=load,
+        tools=tools.kind,
         model=_or(request.model, defaults.CPU_MODEL),
         gpus=gpus,
         nodes=_or(request.nodes, 1),
@@ -142,7 +152,7 @@ def _fill(
         batch_size=_or(request.batch_size, base.batch_size),
         group_size=_or(request.group_size, base.group_size),
         max_staleness=max_staleness,
-        seed=_or(request.seed, defaults.SEED),
+        seed=seed,
         device=device,
         engine=_or(request.engine, defaults.ENGINES.get(framework, defaults.ENGINE)),
         rollout_tp=rollout_tp,
@@ -152,6 +162,20 @@ def _fill(
         timeout=request.timeout,
         sample_hz=_or(request.sample_hz, defaults.SAMPLE_HZ),
         latency_scale=_or(request.latency_scale, 1.0),
+        preset_definition=definition,
+        reward=_or(request.reward, "exact" if load is Load.LIVE else "plan"),
+        policy=_or(request.policy, Policy.MODEL),
+        thinking=_or(request.thinking, Thinking.KEEP),
+        max_turns=_or(request.max_turns, defaults.MAX_TURNS),
+        turn_tokens=_or(request.turn_tokens, base.turn_tokens),
+        dataset=dataset,
+        dataset_digest=dataset_digest,
+        columns=dict(sorted(columns.items())),
+        corpus=corpus,
+        corpus_digest=corpus_digest,
+        trace=tools.trace,
+        trace_digest=tools.trace_digest,
+        record=tools.record,
         as_shipped=_or(request.as_shipped, False),
         unverified=_or(request.unverified, False),
         overrides=dict(sorted(overrides.items())),
@@ -161,6 +185,17 @@ def _fill(
         spec.check()  # before a model is fitted to the pools: an empty pool has no memory
         spec = replace(spec, model=_model(spec, machine, notes))
     return Resolved(spec=spec, notes=tuple(notes))
+
+
+def _corpus(asked: str | None, tools: str, seed: int) -> tuple[str, str]:
+    """(corpus, digest); none where nothing searches one.
+
+    Raises:
+        SpecError: as `read_corpus`.
+    """
+    if not asked and tools != "local":
+        return "", ""
+    return read_corpus(asked or DEFAULT_CORPUS, seed)
 
 
 def _device(
@@ -236,14 +271,9 @@ def _check(spec: RunSpec) -> list[str]:
     spec.check()
     if spec.workload != defaults.WORKLOAD:
         raise SpecError(f"workload = {spec.workload!r}: allowed is {defaults.WORKLOAD}")
-    if spec.preset not in PRESETS:
-        raise SpecError(f"preset = {spec.preset!r}: unknown{suggest(spec.preset, PRESETS)}")
-    if spec.load is not Load.FIXED:
-        raise SpecError(f"load = {spec.load.value}: allowed is fixed; this version has no live load")
-    if spec.tools != "mock":
-        raise SpecError(f"tools = {spec.tools!r}: allowed is mock; this version has no other tools")
+    _check_load(spec)
     _check_model(spec)
-    unchecked = _check_plans(spec)
+    unchecked = _check_plans(spec) if spec.load is Load.FIXED else []
     reason = load_adapter(spec.framework).supports(spec)
     if reason is not None:
         hint = "; --device cuda --dry-run shows such a run without GPUs" if _gpus_wanted_on_cpu(spec) else ""
@@ -252,6 +282,32 @@ def _check(spec: RunSpec) -> list[str]:
             f" {reason}{hint}"
         )
     return unchecked
+
+
+def _check_load(spec: RunSpec) -> None:
+    """Checks that load, tools, policy, reward and data set go together.
+
+    Raises:
+        SpecError: they don't.
+    """
+    if spec.load is Load.FIXED:
+        if spec.policy is not Policy.MODEL:
+            raise SpecError(f"policy = {spec.policy.value}: allowed with load = live; a fixed load imposes the plan")
+        if spec.reward not in ("plan", "probe"):
+            raise SpecError(f"reward = {spec.reward!r}: allowed with load = fixed is plan or probe")
+    else:
+        if spec.tools == "mock":
+            raise SpecError("tools = mock: allowed with load = live is local, web or replay; mock tools answer a plan")
+        if spec.reward in ("plan", "probe") or not (spec.reward in ("exact", "f1") or _SCORER.match(spec.reward)):
+            raise SpecError(f"reward = {spec.reward!r}: allowed with load = live is exact, f1 or MODULE:FUNCTION")
+        if spec.dataset == "generated":
+            raise SpecError(
+                "dataset = generated: its questions have no answers; allowed with load = live is corpus or a file"
+            )
+    if spec.dataset == "corpus" and not spec.corpus:
+        raise SpecError("dataset = corpus: no corpus is given, e.g. --corpus generated:1000")
+    if spec.tools == "mock" and spec.record is not None:
+        raise SpecError("record: mock tools answer nothing worth it; their latencies are in any run's tool_calls table")
 
 
 def _gpus_wanted_on_cpu(spec: RunSpec) -> bool:
@@ -264,7 +320,7 @@ def _check_plans(spec: RunSpec) -> list[str]:
     Raises:
         SpecError: a plan is longer than the context.
     """
-    preset = PRESETS[spec.preset]
+    preset = preset_of(spec)
     longest = (
         preset.prompt.cap + (preset.most_calls + 1) * preset.generated.cap + preset.most_calls * preset.observation.cap
     )

@@ -5,10 +5,14 @@ call, two kinds of tools (a search API; fetching and reading a page). Everything
 those figures: the shares and spreads of the two tools, and all token counts.
 """
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
+
+from harness.protocol.errors import SpecError
+from harness.protocol.spec import RunSpec
 
 SEARCH = "search_engine"
 BROWSE = "web_browser"
@@ -119,3 +123,39 @@ PRESETS: Mapping[str, Preset] = {
         ),
     )
 }
+
+
+def preset_of(spec: RunSpec) -> Preset:
+    """The preset of a run: its own definition where it carries one, else the built-in of that name.
+
+    Raises:
+        SpecError: there is none of that name, or the definition is not a preset's.
+    """
+    if spec.preset_definition:
+        return decode_preset(spec.preset_definition)
+    try:
+        return PRESETS[spec.preset]
+    except KeyError:
+        raise SpecError(
+            f"preset = {spec.preset!r}: unknown; allowed is a file or one of {', '.join(PRESETS)}"
+        ) from None
+
+
+def encode_preset(preset: Preset) -> str:
+    """A preset as one line of JSON with sorted keys: equal presets have equal texts."""
+    return json.dumps(asdict(preset), sort_keys=True)
+
+
+def decode_preset(text: str) -> Preset:
+    """The preset that `encode_preset` wrote.
+
+    Raises:
+        SpecError: not JSON, or its keys are not a preset's.
+    """
+    try:
+        raw = json.loads(text)
+        lengths = {key: LogNormal(**raw[key]) for key in ("prompt", "generated", "observation")}
+        latency_s = {tool: LogNormal(**latency) for tool, latency in raw["latency_s"].items()}
+        return Preset(**{**raw, **lengths, "latency_s": latency_s})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SpecError(f"preset: its definition cannot be read: {type(error).__name__}: {error}") from None

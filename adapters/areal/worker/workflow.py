@@ -12,13 +12,8 @@ from areal.api.cli_args import GenerationHyperparameters
 from adapters.areal.worker.rpc import process_recorder
 from adapters.areal.worker.shared import ID_KEY, TOKENS_KEY, pack_id, spec_of_environment
 from adapters.child.codec import ChatCodec
-from harness.protocol.phases import Pool
-from harness.protocol.recorder import Recorder
-from harness.protocol.spec import Placement
-from workloads.deep_research.episode import EpisodeResult, Generated, Sampling, run_episode
-from workloads.deep_research.plan import draw_plan, limits
-from workloads.deep_research.presets import PRESETS
-from workloads.deep_research.tools import MockTools
+from workloads.deep_research.boundary import EpisodeResult, Generated, Sampling
+from workloads.deep_research.work import Work, run_folder
 
 
 class _Process:
@@ -29,12 +24,7 @@ class _Process:
 
         self.spec = spec_of_environment()
         self.codec = ChatCodec(AutoTokenizer.from_pretrained(model))
-        self.recorder: Recorder = process_recorder("rollout")
-        self.preset = PRESETS[self.spec.preset]
-        # Hard limits: AReaL waits an hour for a group that does not come back.
-        self.limits = limits(self.preset, self.spec.latency_scale)
-        self.pool = Pool.BOTH if self.spec.placement is Placement.COLOCATED else Pool.ROLLOUT
-        self.tools = MockTools()
+        self.work = Work(self.spec, codec=self.codec, recorder=process_recorder("rollout"), folder=run_folder())
         self.attempts: Counter[tuple[int, int]] = Counter()
 
 
@@ -63,19 +53,12 @@ class BenchWorkflow(RolloutWorkflow):
         async def generate(trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
             return await _turn(engine, shared.spec.context_tokens, trajectory_id, ids, sampling, versions)
 
-        result = await run_episode(
-            plan=draw_plan(shared.preset, shared.spec.seed, prompt, sample, shared.spec.latency_scale),
-            trajectory_id=f"p{prompt}-s{sample}-a{attempt}",
-            group_id=f"p{prompt}",
+        result = await shared.work.trajectory(
+            prompt=prompt,
+            sample=sample,
             attempt=attempt,
             generate=generate,
-            tools=shared.tools,
-            codec=shared.codec,
-            recorder=shared.recorder,
-            pool=shared.pool.value,
             version_scheduled=int(engine.get_version()),
-            tool_timeout_s=shared.limits.tool_timeout_s,
-            trajectory_timeout_s=shared.limits.trajectory_timeout_s,
         )
         return as_tensors(result, versions, pack_id(prompt, sample, attempt), shared.codec.pad_id)
 

@@ -112,7 +112,7 @@ class Experiment(BasePPOExp):
         self._scalars = {}
         self.log.close(step, self.track.began["step"])
         if step >= self.spec.steps:
-            self.recorder.gate(False, "the last step has ended", in_flight=generator.in_flight)
+            self.recorder.gate(False, "the last step has ended", in_flight=generator.work.in_flight)
 
 
 def make_experiment(spec: RunSpec, config: Any, recorder: Recorder) -> Experiment:

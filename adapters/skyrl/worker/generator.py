@@ -7,13 +7,10 @@ from typing import Any
 
 from skyrl.train.generators.base import GeneratorInterface
 
-from harness.protocol.phases import Pool
 from harness.protocol.recorder import Recorder
-from harness.protocol.spec import Placement, RunSpec
-from workloads.deep_research.episode import EpisodeResult, Generated, Sampling, run_episode
-from workloads.deep_research.plan import draw_plan, limits
-from workloads.deep_research.presets import PRESETS
-from workloads.deep_research.tools import MockTools
+from harness.protocol.spec import RunSpec
+from workloads.deep_research.boundary import EpisodeResult, Generated, Sampling
+from workloads.deep_research.work import Work, run_folder
 
 
 class BenchGenerator(GeneratorInterface):
@@ -26,14 +23,9 @@ class BenchGenerator(GeneratorInterface):
         self.codec = codec
         self.recorder = recorder
         self.results: dict[str, EpisodeResult] = {}  # until a step has trained on them
-        self.in_flight = 0
+        self.work = Work(spec, codec=codec, recorder=recorder, folder=run_folder())
         self.model: str | None = None
-        self._preset = PRESETS[spec.preset]
         self._attempts: Counter[tuple[int, int]] = Counter()
-        self._tools = MockTools()
-        # Hard limits: SkyRL waits for ever for a trajectory that does not come back.
-        self._limits = limits(self._preset, spec.latency_scale)
-        self._pool = Pool.BOTH if spec.placement is Placement.COLOCATED else Pool.ROLLOUT
         self._engine = client.server_urls[0] if len(client.server_urls) == 1 else None
         self.on_batch: Callable[[bool], None] = lambda is_open: None
 
@@ -69,31 +61,14 @@ class BenchGenerator(GeneratorInterface):
     async def _trajectory(self, prompt: int, sample: int, sampling_params: dict[str, Any]) -> EpisodeResult:
         attempt = self._attempts[prompt, sample]
         self._attempts[prompt, sample] += 1
-        trajectory_id = f"p{prompt}-s{sample}-a{attempt}"
-        plan = draw_plan(self._preset, self.spec.seed, prompt, sample, self.spec.latency_scale)
 
         async def generate(trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
             return await self._turn(trajectory_id, ids, sampling, sampling_params)
 
-        self.in_flight += 1
-        try:
-            result = await run_episode(
-                plan=plan,
-                trajectory_id=trajectory_id,
-                group_id=f"p{prompt}",
-                attempt=attempt,
-                generate=generate,
-                tools=self._tools,
-                codec=self.codec,
-                recorder=self.recorder,
-                pool=self._pool.value,
-                version_scheduled=self.version,
-                tool_timeout_s=self._limits.tool_timeout_s,
-                trajectory_timeout_s=self._limits.trajectory_timeout_s,
-            )
-        finally:
-            self.in_flight -= 1
-        self.results[trajectory_id] = result
+        result = await self.work.trajectory(
+            prompt=prompt, sample=sample, attempt=attempt, generate=generate, version_scheduled=self.version
+        )
+        self.results[result.trajectory_id] = result
         return result
 
     @property

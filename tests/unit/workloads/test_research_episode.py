@@ -14,7 +14,7 @@ from harness.protocol.phases import TOOL_ATTRIBUTES, TURN_ATTRIBUTES
 from harness.protocol.recorder import Recorder, RecorderFullError, make_hello
 from workloads.deep_research.episode import EpisodeResult, Generate, Generated, Sampling, run_episode
 from workloads.deep_research.plan import TrajectoryPlan, Turn
-from workloads.deep_research.tools import MockTools, Observation
+from workloads.deep_research.tools import MockTools, Observation, ToolRequest
 
 PLAN = TrajectoryPlan(
     prompt=4,
@@ -76,12 +76,12 @@ class Broken(MockTools):
         self.instead = call
         self.turn_tool = turn_tool
 
-    async def call(self, tool: str, argument: str, planned: Turn) -> Observation:
-        if tool == self.turn_tool:
-            answer = await self.instead(tool, argument, planned)
+    async def call(self, request: ToolRequest) -> Observation:
+        if request.tool == self.turn_tool:
+            answer = await self.instead(request)
             assert isinstance(answer, Observation)
             return answer
-        return await super().call(tool, argument, planned)
+        return await super().call(request)
 
 
 @asynccontextmanager
@@ -395,5 +395,6 @@ def test_the_default_question_is_the_one_of_the_data_set(tmp_path: Path) -> None
 
 
 def test_mock_tools_refuse_a_turn_without_a_call() -> None:
-    with pytest.raises(ValueError, match="no tool call"):
-        asyncio.run(MockTools().call("finish", "", PLAN.turns[-1]))
+    request = ToolRequest(tool="finish", argument="", trajectory_id="p4-s1-a0", call=2, planned=PLAN.turns[-1])
+    with pytest.raises(ValueError, match="no planned tool call"):
+        asyncio.run(MockTools().call(request))
