@@ -106,6 +106,9 @@ class Adapter(Protocol):
         """How to start the child. Pure: reads and writes nothing."""
 
 
+_MEMBERS = ("name", "framework_version", "phases", "verified_on", "environment", "supports", "launch")
+
+
 def adapter_names() -> list[str]:
     """Names of the installed adapters, sorted."""
     return sorted(entry.name for entry in _entries())
@@ -115,13 +118,29 @@ def load_adapter(name: str) -> Adapter:
     """The adapter of that name.
 
     Raises:
-        SpecError: no adapter of that name is installed.
+        SpecError: no adapter of that name is installed, or the one that is can't be used.
     """
     for entry in _entries():
         if entry.name == name:
-            return cast(Adapter, entry.load())
+            return _load(entry)
     known = ", ".join(adapter_names())
     raise SpecError(f"framework = {name!r}: allowed is one of {known}")
+
+
+def _load(entry: EntryPoint) -> Adapter:
+    owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+    where = f"framework = {entry.name!r}: its adapter ({entry.value}, from {owner})"
+    try:
+        adapter = entry.load()
+    except Exception as error:  # another distribution's code: whatever it raises, it is not ours
+        why = f"{type(error).__name__}: {error}"
+        raise SpecError(f"{where} can't be loaded: {why}; repair or uninstall that distribution") from error
+    # Of a class, too, isinstance would say yes: it has the methods' names.
+    missing = [name for name in _MEMBERS if not hasattr(adapter, name)]
+    if isinstance(adapter, type) or missing:
+        what = "is a class, not an instance" if isinstance(adapter, type) else f"has no {', '.join(missing)}"
+        raise SpecError(f"{where} {what}; what an adapter has is in adapters.base.Adapter")
+    return cast(Adapter, adapter)
 
 
 def _entries() -> list[EntryPoint]:

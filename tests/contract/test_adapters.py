@@ -64,6 +64,29 @@ def test_an_unknown_adapter_is_a_spec_error_that_names_the_known() -> None:
         load_adapter("nemo")
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import no_such_module", "can't be loaded: ModuleNotFoundError.*no_such_module"),
+        ("OTHER = 1", "can't be loaded: AttributeError"),
+        ("class ADAPTER: pass", "is a class, not an instance"),
+        ("ADAPTER = object()", "has no name, framework_version, phases"),
+    ],
+)
+def test_an_adapter_that_cannot_be_used_is_named_with_its_distribution(
+    text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"bad_adapter_{abs(hash(text))}"  # each case its own: modules stay imported
+    info = tmp_path / "bench_bad-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bench-bad\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(f"[bench.adapters]\nbad = {module}:ADAPTER\n")
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SpecError, match=rf"framework = 'bad'.*{module}:ADAPTER, from bench-bad 1\.2.*{why}"):
+        load_adapter("bad")
+
+
 @EACH
 def test_it_has_all_that_an_adapter_has(name: str) -> None:
     adapter = load_adapter(name)
