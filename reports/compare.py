@@ -11,6 +11,7 @@ from reports.case import Case, labels
 from reports.comparable import bad_run, granularity_of, machines_differ, refusal, warnings
 from reports.consumed import consumed, consumed_table, same_work
 from reports.fairness import fairness_table
+from reports.learning import learning_section
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from reports.provenance import (
     NON_STANDARD,
@@ -71,6 +72,7 @@ def comparison(cases: Sequence[Case], folder: Path) -> list[str]:
         captions(cases, names, notes),
         "",
     ]
+    lines += learning_section(cases, folder)
     lines += ["## Same work, same settings?", "", *fairness_table([case.run for case in cases], names, notes), ""]
     lines += [captions(cases, names, notes), ""]
     lines += ["## Machines, versions and settings in which the runs differ", "", *_differences(cases, names), ""]

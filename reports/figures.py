@@ -48,7 +48,7 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
     if relative:
         text += ". Asynchronous: no step waits for a whole batch, so each bar begins at its trajectory's own start"
     line = foot(run, f"n = {len(batch.bars)} trajectories of step {batch.step}")
-    return _write(stem, text + ".", lambda: straggler.draw(batch, line), folder)
+    return write_picture(stem, text + ".", lambda: straggler.draw(batch, line), folder)
 
 
 def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "timeline") -> Picture:
@@ -68,7 +68,7 @@ def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: 
     span = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     text = f"Phases per pool and trajectories in flight, {span} ({style.duration(made.length_s)})."
     line = foot(run, f"n = {len(made.steps)} steps")
-    return _write(stem, text, lambda: timeline.draw(made, line), folder)
+    return write_picture(stem, text, lambda: timeline.draw(made, line), folder)
 
 
 def account_picture(
@@ -81,7 +81,7 @@ def account_picture(
     if made is None:
         why = "no unit has an account" if not rows else f"{len(rows)} units are too many for one picture"
         return _none("account", f"No picture of the time account: {why}.", folder)
-    return _write("account", "Share of the steady window by class, one bar per unit.", lambda: made, folder)
+    return write_picture("account", "Share of the steady window by class, one bar per unit.", lambda: made, folder)
 
 
 def steps_picture(
@@ -92,7 +92,7 @@ def steps_picture(
         made = bars.draw_steps(rows, title=title, how=how, foot=line)
     if made is None:
         return _none("steps", f"No picture of step times: no {what} has a steady window.", folder)
-    return _write("steps", f"Average seconds of a step by phase, one bar per {what}.", lambda: made, folder)
+    return write_picture("steps", f"Average seconds of a step by phase, one bar per {what}.", lambda: made, folder)
 
 
 def closed(trajectories: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +111,7 @@ def _none(name: str, text: str, folder: Path) -> Picture:
     return Picture(name=name, text=text, path=None)
 
 
-def _write(name: str, text: str, draw: Callable[[], Figure], folder: Path) -> Picture:
+def write_picture(name: str, text: str, draw: Callable[[], Figure], folder: Path) -> Picture:
     folder.mkdir(parents=True, exist_ok=True)
     with style.styled():
         png, _ = style.save(draw(), folder / name)

@@ -9,6 +9,7 @@ from harness.protocol.spec import Placement
 from reports import figures as pictures
 from reports.case import Case
 from reports.compare import comparison
+from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
 from reports.places import without_places
 from reports.power import telemetry
@@ -82,6 +83,7 @@ def single(case: Case, folder: Path) -> list[str]:
         _stragglers(case, folder, notes),
         _account(case, folder, notes),
         _rates(case, notes),
+        learning_section([case], folder),
         ["## Staleness", "", *staleness_table(case.figures.staleness, notes), "", case.caption(_consumed(case), notes)],
         [
             "## Weight sync",
@@ -104,7 +106,7 @@ def single(case: Case, folder: Path) -> list[str]:
         _all_figures(case, notes),
     ]
     for section in sections:
-        lines += [*section, ""]
+        lines += [*section, ""] if section else []
     return [*lines, *notes.lines()]
 
 
