@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.protocol.errors import SpecError
+from workloads.deep_research.faults import drawn
+from workloads.deep_research.faults import latency as fault_latency
+from workloads.deep_research.faults import tokens as fault_tokens
 from workloads.deep_research.presets import BROWSE, FINISH, PRESETS, SEARCH, Preset
 
 __all__ = [
@@ -42,6 +45,7 @@ class Turn:
     tool: str  # search_engine | web_browser | finish
     latency_s: float | None  # None for finish
     observation_tokens: int  # chat-template wrapper included; 0 for finish
+    fault: str | None = None  # what goes wrong with the call, one of faults.KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +85,19 @@ class TrajectoryPlan:
 
     @property
     def digest(self) -> str:
-        """Names the plan by its content, latencies in whole microseconds; equal plans have equal digests."""
+        """Names the plan by its content, latencies in whole microseconds; equal plans have equal digests.
+
+        A fault is named where there is one: without faults a plan has the digest it had before there were any.
+        """
         content = [
             self.prompt,
             self.sample,
             self.prompt_tokens,
             round(self.reward * 1_000_000),
-            [[t.generated_tokens, t.tool, _microseconds(t.latency_s), t.observation_tokens] for t in self.turns],
+            [
+                [t.generated_tokens, t.tool, _microseconds(t.latency_s), t.observation_tokens, *_fault(t)]
+                for t in self.turns
+            ],
         ]
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
 
@@ -106,17 +116,27 @@ def draw_plan(preset: Preset, seed: int, prompt: int, sample: int, latency_scale
     def uniform(draw: str, index: int = 0) -> float:
         return _uniform(seed, prompt, sample, draw, index)
 
-    calls = preset.least_calls + int(uniform("calls") * (preset.most_calls - preset.least_calls + 1))
+    if preset.calls is not None:
+        calls = round(preset.calls.at(uniform("calls")))
+    else:
+        calls = preset.least_calls + int(uniform("calls") * (preset.most_calls - preset.least_calls + 1))
     turns = []
     for index in range(calls):
         tool = SEARCH if uniform("tool", index) < preset.search_share else BROWSE
-        latency_s = preset.latency_s[tool].at(uniform("latency", index)) * latency_scale
+        u, v = uniform("latency", index), uniform("observation", index)
+        latency_s, tokens = preset.latency_s[tool].at(u), preset.observation.at(v)
+        kinds = preset.faults.get(tool, {})
+        fault = drawn(kinds, uniform("fault", index)) if kinds else None
+        if fault is not None:
+            latency_s = fault_latency(fault, kinds[fault], preset.latency_s[tool], u)
+            tokens = fault_tokens(fault, preset.observation, v)
         turns.append(
             Turn(
                 generated_tokens=round(preset.generated.at(uniform("generated", index))),
                 tool=tool,
-                latency_s=max(round(latency_s, 6), 1e-6),
-                observation_tokens=round(preset.observation.at(uniform("observation", index))),
+                latency_s=max(round(latency_s * latency_scale, 6), 1e-6),
+                observation_tokens=round(tokens),
+                fault=fault,
             )
         )
     last = round(preset.generated.at(uniform("generated", calls)))
@@ -200,6 +220,10 @@ def _uniform(seed: int, prompt: int, sample: int, draw: str, index: int) -> floa
     key = f"{_VERSION}:{seed}:{prompt}:{sample}:{draw}:{index}".encode()
     word = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") >> 12
     return (word + 0.5) / 2**52
+
+
+def _fault(turn: Turn) -> list[str]:
+    return [] if turn.fault is None else [turn.fault]
 
 
 def _microseconds(seconds: float | None) -> int | None:

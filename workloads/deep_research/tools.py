@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from workloads.deep_research.faults import GARBLED, KINDS, garble
 from workloads.deep_research.plan import Turn
 
 OK = "ok"
@@ -51,7 +52,7 @@ class ToolSet(Protocol):
 
 
 class MockTools:
-    """Tools that wait exactly as long as planned and answer with filler text."""
+    """Tools that wait exactly as long as planned and answer with filler text, or with the fault that is planned."""
 
     async def call(self, request: ToolRequest) -> Observation:
         """Waits the planned latency, never less by the monotonic clock, then answers.
@@ -63,8 +64,18 @@ class MockTools:
         if planned is None or planned.latency_s is None:
             raise ValueError(f"{request.tool} is no planned tool call: it has no latency")
         await wait_until(time.monotonic_ns() + round(planned.latency_s * 1e9))
-        text = filler(f"{request.tool}: {request.argument}\n", planned.observation_tokens)
-        return Observation(text=text, planned_s=planned.latency_s)
+        head = f"{request.tool}: {request.argument}\n"
+        if planned.fault is None:
+            return Observation(text=filler(head, planned.observation_tokens), planned_s=planned.latency_s)
+        kind = KINDS[planned.fault]
+        text = f"{head}{kind.text}" if kind.text else filler(head, planned.observation_tokens)
+        return Observation(
+            text=garble(text) if planned.fault == GARBLED else text,
+            status=kind.status,
+            planned_s=planned.latency_s,
+            http_status=kind.http_status,
+            detail=kind.detail,
+        )
 
     async def close(self) -> None:
         """Holds nothing."""

@@ -18,7 +18,7 @@ from workloads.deep_research.plan import (
     longest_plan,
     slowest_plan,
 )
-from workloads.deep_research.presets import BROWSE, FINISH, SEARCH, LogNormal
+from workloads.deep_research.presets import BROWSE, FINISH, SEARCH, LogNormal, Preset
 
 FULL = PRESETS["deep-research"]
 SMOKE = PRESETS["deep-research-smoke"]
@@ -85,8 +85,8 @@ def test_clipped_mean_is_the_mean_of_the_quantiles(mean: float, sigma: float, lo
 @given(preset=presets, seed=seeds, prompt=rows, sample=samples)
 @settings(max_examples=100, deadline=None)
 def test_a_plan_is_well_formed(preset: object, seed: int, prompt: int, sample: int) -> None:
-    assert preset in (FULL, SMOKE)
-    chosen = FULL if preset is FULL else SMOKE
+    assert isinstance(preset, Preset)
+    chosen = preset
     plan = draw_plan(chosen, seed, prompt, sample)
     assert draw_plan(chosen, seed, prompt, sample) == plan
     assert len(plan.turns) == plan.tool_calls + 1
