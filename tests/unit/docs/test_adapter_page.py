@@ -19,6 +19,7 @@ PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 BENCH = ["-c", "from harness.cli import main; main()"]
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+FILES = ("toy.py", "bench_toy/adapter.py", "bench_toy/worker.py")
 SECONDS = 100  # for one command; a hang is what it is for
 pytestmark = pytest.mark.timeout(4 * SECONDS)
 FAST = ("--latency-scale", "0.05")
@@ -51,12 +52,14 @@ def call(arguments: list[str], environment: dict[str, str], folder: Path) -> str
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a process that finds the example installed, as pip would leave it."""
     site = tmp_path_factory.mktemp("site")
-    package = site / "bench_toy"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    for path in ("toy.py", "bench_toy/adapter.py", "bench_toy/worker.py"):
+    whole = tomllib.loads(block("toml", "[project]"))
+    project, built = whole["project"], whole["tool"]["setuptools"]
+    for package in built["packages"]:
+        (site / package).mkdir()
+        (site / package / "__init__.py").touch()
+    for path in FILES:
+        assert path.partition("/")[0] in (*built["packages"], *(f"{module}.py" for module in built["py-modules"]))
         (site / path).write_text(block("python", f'"""{path}: '), encoding="utf-8")
-    project = tomllib.loads(block("toml", "[project]"))["project"]
     info = site / f"bench_toy-{project['version']}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
