@@ -1,0 +1,220 @@
+"""From a page's bytes to its text and links, in processes of its own: extraction takes all of a core for milliseconds.
+
+The parent half keeps the processes; `extracted` runs in them and is a plain function.
+"""
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from workloads.deep_research.serving.charsets import decoded
+from workloads.deep_research.serving.rendering import Page
+
+MAX_LINKS = 400  # that are kept of a page
+MAX_TEXT = 400_000  # characters, likewise
+_HTML = ("text/html", "application/xhtml+xml")
+_TEXT = re.compile(r"text/|application/(json|xml|javascript|x-ndjson|yaml|x-yaml)$|application/[\w.-]+\+(json|xml)$")
+_ASIDE = frozenset({"nav", "header", "footer", "aside", "form"})
+_FEW_CHARACTERS = 200  # a main text as short as this is checked against all text of the page
+_SPACE = re.compile(r"[ \t\r\f\v]+")
+_LINES = re.compile(r"\n\s*\n\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What came of it: a page, or why there is none."""
+
+    page: Page | None
+    error: str | None = None
+    late: bool = False
+
+
+class _LateSignal(BaseException):
+    """The alarm. No `Exception`: libraries catch those."""
+
+
+def extracted(data: bytes, content_type: str, charset: str | None, url: str, limit_s: float) -> Extraction:
+    """The page's title, text and absolute http(s) links (those of the main part before those of navigation)."""
+    try:
+        with _alarm(limit_s):
+            return _extracted(data, content_type, charset, url)
+    except _LateSignal:
+        return Extraction(None, f"its text could not be extracted within {limit_s:g} s", late=True)
+    except (Exception, RecursionError) as error:  # whatever a page can do to a parser
+        return Extraction(None, f"its text could not be extracted: {type(error).__name__}")
+
+
+def _extracted(data: bytes, content_type: str, charset: str | None, url: str) -> Extraction:
+    start = data[:1024].lstrip()
+    if start.startswith((b"%PDF", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8\xff", b"GIF8")):
+        return Extraction(None, "the page is no text")
+    is_html = content_type in _HTML or (
+        content_type in ("", "text/plain") and start[:15].lower().startswith((b"<!doctype html", b"<html"))
+    )
+    if not is_html and content_type and not _TEXT.match(content_type):
+        return Extraction(None, f"content of type {content_type[:80]} has no text to read")
+    text = decoded(data, charset, html=is_html)
+    if text is None:
+        return Extraction(None, "the page is no text")
+    if not is_html:
+        return Extraction(Page(title=_last_part(url), url=url, text=text[:MAX_TEXT]))
+    return Extraction(_html(text, url))
+
+
+def _html(html: str, url: str) -> Page:
+    import trafilatura
+
+    tree = trafilatura.load_html(html)
+    if tree is None:  # what it doesn't take for HTML: a fragment, which browsers show all the same
+        tree = trafilatura.load_html(f"<html><body>{html}</body></html>")
+    if tree is None:
+        return Page(title="", url=url, text="")
+    title = " ".join((tree.findtext(".//title") or tree.findtext(".//h1") or "").split())
+    links = _links(tree, url)
+    text = trafilatura.extract(tree, url=url, fast=True, favor_recall=True, include_comments=False) or ""
+    if len(text) < _FEW_CHARACTERS:
+        whole = trafilatura.html2txt(trafilatura.load_html(f"<html><body>{html}</body></html>")) or ""
+        text = max(text, whole, key=len)
+    text = _LINES.sub("\n\n", _SPACE.sub(" ", text)).strip()
+    return Page(title=title, url=url, text=text[:MAX_TEXT], links=links)
+
+
+def _links(tree: Any, url: str) -> tuple[tuple[str, str], ...]:
+    base = url
+    for each in tree.iter("base"):
+        if each.get("href"):
+            with contextlib.suppress(ValueError):
+                base = urljoin(url, each.get("href").strip())
+            break
+    main: dict[str, str] = {}
+    other: dict[str, str] = {}
+    here = url.split("#", 1)[0]
+    for anchor in tree.iter("a"):
+        href = (anchor.get("href") or "").strip()
+        if not href or href.startswith("#"):
+            continue
+        try:
+            target = urljoin(base, href).split("#", 1)[0]
+            if urlsplit(target).scheme not in ("http", "https"):
+                continue
+        except ValueError:
+            continue
+        if target == here:
+            continue
+        words = " ".join("".join(anchor.itertext()).split()) or (anchor.get("title") or "").strip()
+        group = other if any(above.tag in _ASIDE for above in anchor.iterancestors()) else main
+        if not group.get(target):
+            group[target] = words
+    ordered = {**main, **{target: words for target, words in other.items() if target not in main}}
+    return tuple((words, target) for target, words in list(ordered.items())[:MAX_LINKS])
+
+
+def _last_part(url: str) -> str:
+    return urlsplit(url).path.rstrip("/").rsplit("/", 1)[-1]
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raises `_LateSignal` in the body after some seconds; does nothing outside a process's main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise _LateSignal
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Extractor:
+    """Processes that extract. One that dies (memory, a parser's crash) is replaced, and its page tried once more."""
+
+    def __init__(self, *, processes: int | None = None, limit_s: float = 20.0, wait_s: float = 60.0) -> None:
+        """`processes`: default half the cores, at least 1, at most 8; `limit_s`: for one page; `wait_s`: with queueing.
+
+        Starts nothing yet.
+        """
+        self._count = processes or max(1, min(8, (os.cpu_count() or 2) // 2))
+        self._limit_s = limit_s
+        self._wait_s = wait_s
+        self._pool: ProcessPoolExecutor | None = None
+        self.waiting = 0  # pages now in the processes or before them
+        self.replaced = 0
+
+    async def start(self) -> None:
+        """Starts the processes and waits until they have loaded what they need, so that no call pays for that."""
+        page = (b"<html><title>a</title><body><p>b</p></body></html>", "text/html", None, "http://start.test/", 30.0)
+        pool = self._processes()
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(pool, extracted, *page) for _ in range(self._count)))
+
+    async def extract(self, data: bytes, content_type: str, charset: str | None, url: str) -> Extraction:
+        """See `extracted`. Raises nothing for the page's faults."""
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self._wait_s):
+                for _ in range(2):
+                    pool = self._processes()
+                    try:
+                        return await asyncio.get_running_loop().run_in_executor(
+                            pool, extracted, data, content_type, charset, url, self._limit_s
+                        )
+                    except BrokenProcessPool:
+                        self._drop(pool)
+                return Extraction(None, "its text could not be extracted: the process died")
+        except TimeoutError:
+            return Extraction(None, f"its text was not extracted within {self._wait_s:g} s", late=True)
+        finally:
+            self.waiting -= 1
+
+    async def close(self) -> None:
+        """Ends the processes."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+
+    def _processes(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self._count,
+                mp_context=multiprocessing.get_context("spawn"),  # a fork would copy locks that threads hold
+                initializer=_begin,
+                initargs=(os.getpid(),),
+            )
+        return self._pool
+
+    def _drop(self, pool: ProcessPoolExecutor) -> None:
+        if self._pool is pool:
+            self._pool = None
+            self.replaced += 1
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(parent: int) -> None:
+    """Prepares a process: it ignores what is meant for its parent, and goes when that is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(2.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

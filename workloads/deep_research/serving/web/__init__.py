@@ -1,0 +1,1 @@
+"""Tools over the real web: search providers and a fetch of pages that stays out of private networks."""
