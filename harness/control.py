@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.live import Display
 from harness.progress import Progress
+from harness.protocol.errors import EnvError
 from harness.protocol.events import Failure
 from harness.protocol.recorder import Recorder, RecorderFullError
 from harness.run_folder import RunFolder
@@ -94,6 +95,8 @@ class Control:
     started: Report | None = None
     exited: Report | None = None
     start_failure: str | None = None
+    service_failure: str | None = None  # why the child was never started
+    service_lost: _Cause | None = None
     telemetry_gap: str | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -117,7 +120,12 @@ class Control:
                     supervisor.kill()
                 if self.cause is not None or self.exited is not None:
                     continue
-                self.cause = self._interrupted(interrupts) or self._overrun(watchdog, now) or self._recorder_full()
+                self.cause = (
+                    self._interrupted(interrupts)
+                    or self.service_lost
+                    or self._overrun(watchdog, now)
+                    or self._recorder_full()
+                )
                 if self.cause is None and now >= next_disk_look:
                     next_disk_look = now + DISK_PERIOD_S
                     self.cause = self._disk_full()
@@ -168,12 +176,27 @@ class Control:
                 self.telemetry_gap = self.telemetry_gap or message
                 self.fail("telemetry", "SamplerLost", f"{message}; see {self._log('sampler.log')}")
                 self.display.stage(message)
+            case "service_failed":
+                log = Path(self.orders.service_log)
+                self.service_failure = f"{report['message']}: {_last_lines(log) or 'it said nothing'}; see {log}"
+            case "service_lost" if self.exited is None:
+                self._service_lost(report)
             case "no_readings":
                 self.notes.append(f"no power of every GPU after {report['waited_s']:g} s: the idle power is not known")
             case "swept":
                 self._note_ended(report)
             case "cleared" if report["logs_kept"]:
                 self.notes.append(f"{report['logs_kept']} logs of the framework were kept in logs/scratch")
+
+    def _service_lost(self, report: Report) -> None:
+        name = self.orders.service_name
+        what = "it was started again, calls in between failed" if report["restarted"] else "it is not started again"
+        message = f"the {name} {report['message']}; {what}"
+        self.fail("tool", "ServiceLost", f"{message}; see {self.orders.service_log}")
+        self.display.stage(message)
+        self.notes.append(message)
+        if not report["restarted"]:
+            self.service_lost = _Cause("failed", f"the {name} ended twice; see {self.orders.service_log}", 4)
 
     def _follow(self, tail: Tail) -> None:
         for source, event in tail.poll():
@@ -220,6 +243,9 @@ class Control:
         return _Cause("failed", reason, 4)
 
     def _judge(self, supervisor: SupervisorHandle) -> tuple[str, str, int]:
+        if self.service_failure is not None and self.cause is None:
+            self.fail("tool", "start", self.service_failure)
+            return "failed", self.service_failure, EnvError.exit_code
         problem = self._worker_problem(supervisor)
         by_itself = self.exited is not None and not self.exited["asked"]  # it ended before it heard of the cause
         if self.cause is not None and not (by_itself and problem is None):
@@ -279,17 +305,21 @@ class Control:
             self.fail("supervisor", "Survivors", f"processes could not be ended: {', '.join(report['survivors'])}")
 
     def _last_output(self, lines: int = 1) -> str:
-        try:
-            with Path(self.orders.log).open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(0, size - LOG_TAIL_BYTES))
-                text = file.read().decode("utf-8", errors="replace")
-        except OSError:
-            return ""
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+        return _last_lines(Path(self.orders.log), lines)
 
     def _log(self, name: str) -> Path:
         return self.folder.path / "logs" / name
+
+
+def _last_lines(log: Path, lines: int = 1) -> str:
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - LOG_TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
 def _soon(seconds: float) -> str:

@@ -17,6 +17,7 @@ from harness.envs import ensure
 from harness.envs.pins import digest
 from harness.live import Display, make_display
 from harness.power import LatestPower
+from harness.prepare import prepare
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.errors import BenchError, SpecError, WorkerError
 from harness.protocol.recorder import DETAIL_VARIABLE, EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
@@ -24,6 +25,7 @@ from harness.protocol.spec import Device, Load, RunSpec
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
 from harness.supervisor.orders import Orders
 from harness.supervisor.scratch import clear_scratch, make_scratch
+from harness.tool_server import ToolServer, check_tools
 from harness.watchdog import Limits
 from results.collect import collect
 from workloads.deep_research.plan import slowest_plan
@@ -69,7 +71,7 @@ def run(
 
     Raises:
         SpecError: the spec is impossible here, or a folder of that name exists.
-        EnvError: the environment or the run folder can't be made.
+        EnvError: the environment, the run folder or the corpus can't be made, or the tools' libraries are missing.
         WorkerError: the tables can't be written. What becomes of the worker itself is in the result, not raised.
     """
     display = display or make_display(sys.stderr)
@@ -79,6 +81,7 @@ def run(
     folder = RunFolder.create(runs_dir, spec, name=name)
     with folder.held(), closing(folder, display):
         folder.write_meta(**first_facts(folder, spec, adapter))
+        tools = prepare(folder, spec, display)
         environment = adapter.environment(spec.device, spec.engine)
         python = ensure(environment)
         launch = adapter.launch(spec, folder.path)
@@ -86,7 +89,7 @@ def run(
         folder.write_meta(
             environment=environment_facts(environment, python), note=list(launch.notes), fairness=dict(launch.fairness)
         )
-        outcome = supervise(folder, spec, launch, python, limits, display, sampler, lead_s)
+        outcome = supervise(folder, spec, launch, python, limits, display, sampler, lead_s, tools)
         make_tables(folder, display)
         folder.seal()
     return RunResult(run_dir=folder.path, status=outcome.status, reason=outcome.reason, exit_code=outcome.exit_code)
@@ -97,8 +100,10 @@ def check(spec: RunSpec, adapter: Adapter) -> None:
 
     Raises:
         SpecError: names the key, or the adapter's reason.
+        EnvError: a library of the tools is missing.
     """
     spec.check()
+    check_tools(spec)
     reason = adapter.supports(spec)
     if reason is not None:
         raise SpecError(f"{spec.framework} cannot run placement = {spec.placement.value}: {reason}")
@@ -113,10 +118,11 @@ def supervise(
     display: Display,
     sampler: Sequence[str] | None = None,
     lead_s: float = 0.0,
+    tools: ToolServer | None = None,
 ) -> Outcome:
     """Runs the child to its end, writes how it went into meta.json, and leaves no process and no scratch folder.
 
-    `lead_s`: seconds of samples of every GPU before the child is started.
+    `lead_s`: seconds of samples of every GPU before the child is started. `tools`: a server that the child needs.
     """
     scratch = make_scratch()
     ready = scratch / "sampler-ready"
@@ -139,10 +145,13 @@ def supervise(
             sampler=sampler_arguments(folder, spec, ready) if sampler is None else tuple(sampler),
             sampler_log=str(logs / "sampler.log"),
             sampler_ready=str(ready) if sampler is None and on_gpus else "",
+            **(tools.orders() if tools is not None else {}),
             lead_s=lead_s,
             tail_s=TAIL_S + 2 / spec.sample_hz if on_gpus else 0.0,
         )
         display.stage(f"starting {spec.framework}, {spec.placement.value}, in {folder.path}")
+        if tools is not None:
+            display.stage(f"the tool server is started first; its output is in {tools.log}")
         if lead_s:
             display.stage(f"the GPUs' idle power is sampled for {lead_s:g} s first")
         hello = make_hello(folder.run_id, "supervisor")
@@ -161,6 +170,8 @@ def supervise(
             recorder.bye()
     finally:
         clear_scratch(scratch, logs)
+    if tools is not None:
+        folder.write_meta(tools=tools.last_facts())
     folder.write_meta(
         **last_facts(outcome), versions=control.progress.versions, note=[*folder.meta["note"], *outcome.notes]
     )

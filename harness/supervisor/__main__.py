@@ -1,4 +1,4 @@
-"""The supervisor process: starts the child and the sampler, and ends everything when told to or left alone."""
+"""The supervisor process: starts the child and what runs beside it, and ends everything when told to or left alone."""
 
 import contextlib
 import ctypes
@@ -33,6 +33,10 @@ class Supervisor:
         self.exited_at: float | None = None
         self.sampler: Process | None = None
         self.sampler_pipe: int | None = None
+        self.service: Process | None = None
+        self.service_pipe: int | None = None
+        self.service_starts = 0
+        self.service_failure: str | None = None  # why the child can't be started
         self.restart_at: float | None = None
         self.last_restart = float("-inf")
         self.stopping = False  # the run is to end: the child is asked, then killed
@@ -50,6 +54,8 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the harness decides what Ctrl-C means
         self.start_sampler()
+        self.start_service()
+        self.wait_for_service()
         self.wait_for_readings()
         self.wait_until(time.monotonic() + self.orders.lead_s)
         if not self.stopping:
@@ -73,8 +79,25 @@ class Supervisor:
                 return
             self.wait(0.05)
 
+    def wait_for_service(self) -> None:
+        """Waits until the service says that it can serve; the run ends here when it doesn't."""
+        orders = self.orders
+        if not orders.service:
+            return
+        deadline = time.monotonic() + orders.service_patience_s
+        while self.service_failure is None and not Path(orders.service_ready).exists():
+            if self.stopping:
+                return
+            if time.monotonic() >= deadline:
+                self.service_failure = f"was not ready after {orders.service_patience_s:g} s"
+                break
+            self.wait(0.05)
+        if self.service_failure is not None:
+            self.stopping = True
+            self.report("service_failed", message=f"the {orders.service_name} {self.service_failure}")
+
     def end(self) -> None:
-        """Ends the child if it still runs, then everything it left, then the sampler; then clears up."""
+        """Ends the child if it still runs, then everything it left, the service and the sampler; then clears up."""
         if self.child is not None:
             ended = self._end_one(self.child, self.orders.grace_s)
         else:
@@ -83,6 +106,10 @@ class Supervisor:
             while self.others() and not self.at_once and time.monotonic() < settled:
                 self.wait(0.1)
         ended.add(sweep(self.others, grace_s=self._grace(self.orders.leftover_grace_s), idle=self.idle))
+        if (service := self.service) is not None:
+            self.service = None  # from here on its end is no loss
+            ended.add(self._end_one(service, self.orders.service_grace_s))
+        self._close_service_pipe()
         self.wait_for_tail()
         self.restart_at = None
         if (sampler := self.sampler) is not None:
@@ -103,13 +130,14 @@ class Supervisor:
             self.wait(left)
 
     def others(self) -> dict[int, Process]:
-        """Every live process of the run but the sampler and what the sampler started."""
+        """Every live process of the run but the sampler, the service and what those two started."""
         self._reap()
         table = all_processes()
         found = descendants([os.getpid()], table) | marked(RUN_ID_VARIABLE, self.orders.run_id, table)
         spared = {os.getpid()}
-        if self.sampler is not None:
-            spared |= {self.sampler.pid, *descendants([self.sampler.pid], table)}
+        for beside in (self.sampler, self.service):
+            if beside is not None:
+                spared |= {beside.pid, *descendants([beside.pid], table)}
         return {pid: process for pid, process in found.items() if pid not in spared}
 
     def start_child(self) -> None:
@@ -124,7 +152,12 @@ class Supervisor:
 
         try:
             self.child = self._start(
-                orders.arguments, orders.log, orders.child_env, subprocess.DEVNULL, before=die_with_supervisor
+                orders.arguments,
+                orders.log,
+                orders.child_env,
+                subprocess.DEVNULL,
+                before=die_with_supervisor,
+                without=orders.withheld,
             )
         except OSError as error:
             self.report("failed", message=f"{orders.arguments[0]} can't be started: {error}")
@@ -135,17 +168,22 @@ class Supervisor:
         """Starts the sampler; it ends when the read end of its standard input sees the end."""
         if not self.orders.sampler:
             return
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
         try:
-            env = {RUN_ID_VARIABLE: self.orders.run_id}
-            self.sampler = self._start(self.orders.sampler, self.orders.sampler_log, env, read_end)
-            self.sampler_pipe = write_end
+            self.sampler, self.sampler_pipe = self._start_beside(self.orders.sampler, self.orders.sampler_log)
             self.report("sampler_started", pid=self.sampler.pid)
         except OSError as error:
-            os.close(write_end)
             self._sampler_lost(f"can't be started: {error}")
-        finally:
-            os.close(read_end)
+
+    def start_service(self) -> None:
+        """Starts the service, if there is one; it ends, like the sampler, when its standard input does."""
+        if not self.orders.service:
+            return
+        self.service_starts += 1
+        try:
+            self.service, self.service_pipe = self._start_beside(self.orders.service, self.orders.service_log)
+            self.report("service_started", pid=self.service.pid)
+        except OSError as error:
+            self._service_lost(f"can't be started: {error}")
 
     def wait(self, seconds: float | None) -> None:
         """Until something happened or `seconds` have passed: reads commands, reaps, restarts a dead sampler."""
@@ -210,6 +248,22 @@ class Supervisor:
                 self.sampler = None
                 self._close_sampler_pipe()
                 self._sampler_lost(f"ended with {'code' if code >= 0 else 'signal'} {abs(code)}")
+            elif self.service is not None and pid == self.service.pid:
+                self.service = None
+                self._close_service_pipe()
+                self._service_lost(f"ended with {'code' if code >= 0 else 'signal'} {abs(code)}")
+
+    def _service_lost(self, message: str) -> None:
+        """Before the child's start that is the run's end; during its life the service is started once more."""
+        if self.child is None:
+            self.service_failure = message
+            return
+        again = self.service_starts == 1 and not self.stopping
+        self.report("service_lost", message=message, restarted=again)
+        if again:
+            with contextlib.suppress(OSError):  # what it made when it was ready, and what no longer holds
+                Path(self.orders.service_ready).unlink()
+            self.start_service()
 
     def _sampler_lost(self, message: str) -> None:
         self.restart_at = max(time.monotonic(), self.last_restart + self.orders.restart_period_s)
@@ -219,6 +273,11 @@ class Supervisor:
         if self.sampler_pipe is not None:
             os.close(self.sampler_pipe)
             self.sampler_pipe = None
+
+    def _close_service_pipe(self) -> None:
+        if self.service_pipe is not None:
+            os.close(self.service_pipe)
+            self.service_pipe = None
 
     def _end_one(self, process: Process, grace_s: float) -> Ended:
         """Ends one process; that it was asked to is the plan and no news, that it had to be killed is."""
@@ -238,16 +297,35 @@ class Supervisor:
     def _on_terminate(self, *_: object) -> None:
         self.stopping = True
 
+    def _start_beside(self, arguments: tuple[str, ...], log: str) -> tuple[Process, int]:
+        """Starts what runs beside the child, and the pipe whose end it waits for."""
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            return self._start(arguments, log, {RUN_ID_VARIABLE: self.orders.run_id}, read_end), write_end
+        except OSError:
+            os.close(write_end)
+            raise
+        finally:
+            os.close(read_end)
+
     def _start(
-        self, arguments: tuple[str, ...], log: str, env: Mapping[str, str], stdin: int, *, before: Any = None
+        self,
+        arguments: tuple[str, ...],
+        log: str,
+        env: Mapping[str, str],
+        stdin: int,
+        *,
+        before: Any = None,
+        without: tuple[str, ...] = (),
     ) -> Process:
+        inherited = {name: value for name, value in os.environ.items() if name not in without}
         with Path(log).open("ab") as output:
             started = subprocess.Popen(
                 arguments,
                 stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
+                env={**inherited, **env},
                 cwd=self.orders.scratch,
                 start_new_session=True,
                 preexec_fn=before,

@@ -101,6 +101,7 @@ class SupervisorHandle:
         self._send("stop")
         orders = self.orders
         patience = orders.grace_s + orders.leftover_grace_s + orders.settle_s + orders.tail_s + 3 * KILL_PATIENCE_S
+        patience += orders.service_grace_s + KILL_PATIENCE_S if orders.service else 0.0
         self._deadline = min(self._deadline or float("inf"), time.monotonic() + patience)
 
     def kill(self) -> None:

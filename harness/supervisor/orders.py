@@ -12,7 +12,7 @@ RESTART_PERIOD_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """The child to run, the sampler beside it, and how patient to be. Times are seconds, paths absolute."""
+    """The child to run, what runs beside it, and how patient to be. Times are seconds, paths absolute."""
 
     run_id: str
     arguments: tuple[str, ...]  # the child's argv, interpreter first
@@ -24,6 +24,13 @@ class Orders:
     sampler_log: str = "/dev/null"
     sampler_ready: str = ""  # a file that the sampler makes once every GPU has given power; empty: not waited for
     ready_patience_s: float = 30.0  # how long that file is waited for
+    service: tuple[str, ...] = ()  # argv of a server that the child needs; empty: none. It ends after the child
+    service_name: str = "service"  # as messages call it
+    service_log: str = "/dev/null"
+    service_ready: str = ""  # a file that it makes once it can serve; the child is not started before
+    service_patience_s: float = 120.0  # how long that file is waited for; then the run fails
+    service_grace_s: float = 15.0  # from asking it to end until it is killed
+    withheld: tuple[str, ...] = ()  # environment variables that the service inherits and the child does not: keys
     lead_s: float = 0.0  # then the sampler runs this long before the child starts (idle power)
     tail_s: float = 0.0  # and this long after the child's end, so that the last window lies inside its samples
     grace_s: float = 20.0  # from asking the child to end until it is killed
@@ -51,6 +58,6 @@ class Orders:
             TypeError: keys that do not fit.
         """
         raw = json.loads(line)
-        for name in ("arguments", "sampler"):
+        for name in ("arguments", "sampler", "service", "withheld"):
             raw[name] = tuple(raw[name])
         return cls(**raw)

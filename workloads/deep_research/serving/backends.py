@@ -1,0 +1,71 @@
+"""From what is asked for to the backend that does it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.protocol.errors import SpecError
+from workloads.deep_research.serving.backend import Backend
+from workloads.deep_research.serving.gateway import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which tools are to be served."""
+
+    tools: str  # local | web | web:NAME,NAME | replay
+    corpus: Path | None = None  # folder, of local tools
+    trace: Path | None = None  # file that replay plays
+    scale: float = 1.0  # factor on its latencies
+    record: Path | None = None  # file that every call and its answer are written into
+    faults: str = ""  # of local tools: KIND=RATE,...
+
+
+def make_backend(wanted: Wanted) -> tuple[Backend, dict[str, object]]:
+    """The backend, not yet started, and what `/health` says of it.
+
+    Raises:
+        SpecError: something that the tools need is not given or not right.
+        EnvError: a library is missing.
+    """
+    kind, _, names = wanted.tools.partition(":")
+    facts: dict[str, object] = {"tools": wanted.tools}
+    if wanted.faults and kind != "local":
+        raise SpecError(f"faults = {wanted.faults!r}: allowed with local tools")
+    if kind == "local":
+        backend, more = _local(wanted)
+        facts |= more
+    elif kind == "web":
+        from workloads.deep_research.serving.web.backend import web_tools
+
+        backend = Finding(web_tools([name for name in names.split(",") if name]))
+    elif kind == "replay":
+        if wanted.trace is None:
+            raise SpecError("tools = replay: no trace is given")
+        from workloads.deep_research.serving.replay import ReplayBackend
+        from workloads.deep_research.trace import read_trace
+
+        backend = ReplayBackend(read_trace(wanted.trace), wanted.scale)
+    else:
+        raise SpecError(f"tools = {wanted.tools!r}: a tool server has local, web or replay")
+    if wanted.record is not None:
+        from workloads.deep_research.serving.recording import RecordingBackend
+        from workloads.deep_research.trace import TraceWriter
+
+        backend = RecordingBackend(backend, TraceWriter(wanted.record, facts))
+    return backend, facts
+
+
+def _local(wanted: Wanted) -> tuple[Backend, Mapping[str, object]]:
+    if wanted.corpus is None:
+        raise SpecError("tools = local: no corpus is given")
+    from workloads.deep_research.corpus.build import open_corpus
+    from workloads.deep_research.serving.local import LocalTools
+    from workloads.deep_research.serving.local_faults import LocalFaults, parse_faults
+
+    try:
+        faults = LocalFaults(parse_faults(wanted.faults))
+    except ValueError as error:
+        raise SpecError(str(error)) from None
+    corpus = open_corpus(wanted.corpus)
+    return Finding(LocalTools(corpus, faults=faults)), {"pages": corpus.facts.pages, "corpus": corpus.facts.digest}

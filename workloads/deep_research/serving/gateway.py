@@ -1,0 +1,98 @@
+"""Every call's way through the tool server: counted, limited, timed, and answered whatever becomes of it."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workloads.deep_research.presets import BROWSE, SEARCH
+from workloads.deep_research.serving.backend import Backend
+from workloads.deep_research.serving.rendering import failed_observation, one_line
+from workloads.deep_research.serving.stats import Stats
+from workloads.deep_research.tools import OK, Observation, ToolRequest
+
+TOOLS = (SEARCH, BROWSE)
+AT_ONCE = 1024  # calls that are worked on; more wait their turn
+LIMIT_S = 170.0  # for one call, waiting included
+
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_HOST_LIKE = re.compile(r"^[\w-]+(\.[\w-]+)+(:\d+)?([/?#]\S*)?$")
+
+
+class Gateway:
+    """A backend with limits around it. Never raises for a call, except when the call is cancelled."""
+
+    def __init__(self, backend: Backend, *, at_once: int = AT_ONCE, limit_s: float = LIMIT_S) -> None:
+        """`at_once`: calls worked on at a time; `limit_s`: seconds for one call."""
+        self.backend = backend
+        self.counters = Stats()
+        self._turns = asyncio.Semaphore(at_once)
+        self._limit_s = limit_s
+
+    async def call(self, request: ToolRequest) -> Observation:
+        """The backend's answer with `served_s`, or an observation that says why there is none."""
+        began_ns = self.counters.begin()
+        answer: Observation | None = None
+        try:
+            answer = await self._answer(request)
+        finally:
+            served_s = self.counters.end(request, began_ns, answer)
+        return replace(answer, served_s=served_s)
+
+    async def _answer(self, request: ToolRequest) -> Observation:
+        what = f"Calling {request.tool}"
+        if request.tool not in TOOLS:
+            return failed_observation(what, "error", f"there is no such tool; there are {', '.join(TOOLS)}")
+        try:
+            async with asyncio.timeout(self._limit_s), self._turns:
+                return await self.backend.call(request)
+        except TimeoutError:
+            return failed_observation(what, "timeout", f"no answer within {self._limit_s:g} s")
+        except Exception as error:  # a backend's defect ends its call, not the server
+            return failed_observation(what, "error", f"{type(error).__name__} in the tool server: {error}")
+
+    def stats(self) -> Mapping[str, object]:
+        """Counters of the calls and the backend's own."""
+        return {**self.counters.snapshot(), "backend": dict(self.backend.stats())}
+
+
+class Finding:
+    """Tools whose browser, asked for what is no address, searches for it and opens the first hit.
+
+    Agents do that, and a plan that is imposed has nothing to open before its first search.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.found = 0
+
+    async def start(self) -> None:
+        """As the backend."""
+        await self.backend.start()
+
+    async def call(self, request: ToolRequest) -> Observation:
+        """The answer; `size` of a page that was searched for counts both answers."""
+        if request.tool != BROWSE or _SCHEME.match(request.argument.strip()):
+            return await self.backend.call(request)
+        text = request.argument.strip()
+        if _HOST_LIKE.match(text):
+            return await self.backend.call(replace(request, argument=f"http://{text}"))
+        hits = await self.backend.call(replace(request, tool=SEARCH))
+        if hits.status != OK or not hits.links:
+            detail = f"no address, and searching for it: {hits.detail or hits.status}"
+            return replace(
+                failed_observation(f"Opening {one_line(text, 100)}", hits.status, detail),
+                http_status=hits.http_status,
+                size=hits.size,
+            )
+        self.found += 1
+        page = await self.backend.call(replace(request, argument=hits.links[0][1]))
+        return replace(page, size=(page.size or 0) + (hits.size or 0) if page.size or hits.size else None)
+
+    async def close(self) -> None:
+        """As the backend."""
+        await self.backend.close()
+
+    def stats(self) -> Mapping[str, object]:
+        """The backend's, and how many pages were searched for."""
+        return {**self.backend.stats(), "found_by_search": self.found}
