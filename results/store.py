@@ -24,6 +24,19 @@ Migration = Callable[[str, pa.Table], pa.Table]
 _NEW_IN_2: Mapping[str, tuple[str, ...]] = {
     "turns": ("cache_break",),
     "tool_calls": ("call", "argument", "http_status", "wire_bytes", "served_ns", "detail"),
+    "samples": (
+        "ecc_corrected_errors",
+        "ecc_uncorrected_errors",
+        "dcgm_sm_active_ratio",
+        "dcgm_sm_occupancy_ratio",
+        "dcgm_tensor_active_ratio",
+        "dcgm_dram_active_ratio",
+        "dcgm_power_instant_watts",
+        "dcgm_pcie_tx_bytes_per_s",
+        "dcgm_pcie_rx_bytes_per_s",
+        "dcgm_nvlink_tx_bytes_per_s",
+        "dcgm_nvlink_rx_bytes_per_s",
+    ),
 }
 
 

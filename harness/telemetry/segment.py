@@ -46,8 +46,19 @@ SCHEMA = pa.schema(
         pa.field("host_memory_used_bytes", pa.int64()),
         pa.field("net_rx_bytes", pa.int64()),
         pa.field("net_tx_bytes", pa.int64()),
+        pa.field("ecc_corrected_errors", pa.int64()),
+        pa.field("ecc_uncorrected_errors", pa.int64()),
+        pa.field("dcgm_sm_active_ratio", pa.float64()),
+        pa.field("dcgm_sm_occupancy_ratio", pa.float64()),
+        pa.field("dcgm_tensor_active_ratio", pa.float64()),
+        pa.field("dcgm_dram_active_ratio", pa.float64()),
+        pa.field("dcgm_power_instant_watts", pa.float64()),
+        pa.field("dcgm_pcie_tx_bytes_per_s", pa.float64()),
+        pa.field("dcgm_pcie_rx_bytes_per_s", pa.float64()),
+        pa.field("dcgm_nvlink_tx_bytes_per_s", pa.float64()),
+        pa.field("dcgm_nvlink_rx_bytes_per_s", pa.float64()),
     ],
-    metadata={"schema_version": "1"},
+    metadata={"schema_version": "2"},
 )
 
 
