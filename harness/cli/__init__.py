@@ -17,6 +17,7 @@ _VERBS = {
     "report": "report",
     "list": "listing",
     "logs": "logs",
+    "tools": "tools",
     "env": "env",
     "doctor": "doctor",
 }

@@ -17,9 +17,8 @@ STATS_PERIOD_S = 5.0
 
 def main(arguments: list[str]) -> int:
     """Serves until it is asked to end; returns the exit code."""
-    options = _parser().parse_args(arguments)
     try:
-        asyncio.run(_serve(options))
+        serve(arguments)
     except BenchError as error:
         print(f"the tool server can't start: {error}", file=sys.stderr)
         return error.exit_code
@@ -27,6 +26,15 @@ def main(arguments: list[str]) -> int:
         print(f"the tool server can't start: {error}: pip install 'agentic-rl-bench[tools]'", file=sys.stderr)
         return EnvError.exit_code
     return 0
+
+
+def serve(arguments: list[str]) -> None:
+    """Serves until it is asked to end.
+
+    Raises:
+        SpecError, EnvError: it can't start; says why.
+    """
+    asyncio.run(_serve(_parser().parse_args(arguments)))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,1 @@
+"""The verbs of `bench tools`, one file each."""

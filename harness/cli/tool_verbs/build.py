@@ -1,0 +1,64 @@
+"""`bench tools build WHAT`: a corpus, generated or of the user's own pages."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.output import file_problem
+from harness.protocol.errors import SpecError
+
+if TYPE_CHECKING:
+    from workloads.deep_research.corpus.build import Progress
+
+
+@click.command("build", short_help="Build a corpus: generated, or of your own pages.")
+@click.argument("what", metavar="generated:PAGES|SOURCE")
+@click.option("-o", "--out", metavar="DIR", help="Where it goes. Default of generated ones: the cache folder.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of a generated corpus; a run's is its --seed.")
+@click.option("--columns", metavar="NAME=COLUMN,...", help="Of your own table: url=..., title=..., text=..., html=...")
+def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
+    """Build a corpus, for `bench run --tools local --corpus ...`.
+
+    generated:PAGES makes linked pages with multi-hop questions, the same from the same seed (1,000 to 1,000,000
+    pages). SOURCE is your own: a folder of .html, .md and .txt files, or a .jsonl or .parquet file.
+    """
+    from harness.envs import cache_folder
+    from harness.specs.inputs import GENERATED_CORPUS, parse_columns, read_corpus
+    from workloads.deep_research.corpus.build import build_corpus, generated_name
+
+    match = GENERATED_CORPUS.match(what)
+    try:
+        if match is not None:
+            read_corpus(what, seed)  # its limits
+            if columns is not None:
+                raise SpecError(f"--columns: allowed with a table of your own; {what} has none")
+            pages = int(match[1])
+            folder = Path(out) if out else cache_folder() / "corpora" / generated_name(pages, seed)
+            facts = build_corpus(folder, pages=pages, seed=seed, progress=_progress())
+        else:
+            if out is None:
+                raise SpecError(f"{what}: where does the corpus go? give -o DIR")
+            from workloads.deep_research.corpus.loaders import import_corpus
+
+            folder, named = Path(out), parse_columns(columns) if columns is not None else None
+            facts = import_corpus(Path(what), folder, columns=named, progress=_progress())
+    except OSError as error:
+        raise file_problem(error, "the corpus can't be built", "name another folder with -o") from None
+    click.echo(f"{folder.absolute()}: {facts.pages:,} pages, {facts.questions:,} questions, digest {facts.digest}")
+    if match is None or out is not None:
+        click.echo(f"bench run --tools local --corpus {folder} ...")
+
+
+def _progress() -> "Progress | None":
+    """A line that counts, on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int | None) -> None:
+        of = "" if total is None else f" of {total:,}"
+        end = "\n" if done == total else ""
+        click.echo(f"\r{done:,}{of} pages{end}", nl=False, err=True)
+
+    return show
