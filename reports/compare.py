@@ -10,6 +10,7 @@ from reports.accounts import accounts_beside
 from reports.case import Case, labels
 from reports.comparable import bad_run, granularity_of, machines_differ, refusal, warnings
 from reports.consumed import consumed, consumed_table, same_work
+from reports.cost import cost_section
 from reports.fairness import fairness_table
 from reports.learning import learning_section
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
@@ -27,6 +28,7 @@ from reports.provenance import (
 )
 from reports.tables import failures_table, phase_table
 from results.adherence import consumed_digest
+from results.cost import Prices
 
 NO_GPU = "no GPU power on a run without a GPU"
 _OTHERS = ((Placement.ASYNC, "Disagg Async"), (Placement.DISAGGREGATED, "Disaggregated"))
@@ -46,7 +48,7 @@ class Cell:
     why_joules: str
 
 
-def comparison(cases: Sequence[Case], folder: Path) -> list[str]:
+def comparison(cases: Sequence[Case], folder: Path, prices: Prices) -> list[str]:
     """The page of several runs; its pictures go to `folder`.
 
     Raises:
@@ -73,6 +75,7 @@ def comparison(cases: Sequence[Case], folder: Path) -> list[str]:
         "",
     ]
     lines += learning_section(cases, folder)
+    lines += cost_section(cases, prices, notes)
     lines += ["## Same work, same settings?", "", *fairness_table([case.run for case in cases], names, notes), ""]
     lines += [captions(cases, names, notes), ""]
     lines += ["## Machines, versions and settings in which the runs differ", "", *_differences(cases, names), ""]

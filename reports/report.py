@@ -9,6 +9,7 @@ from harness.protocol.spec import Placement
 from reports import figures as pictures
 from reports.case import Case
 from reports.compare import comparison
+from reports.cost import cost_section
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
 from reports.places import without_places
@@ -30,12 +31,14 @@ from reports.tables import (
     unit_table,
     units_in_words,
 )
+from results.cost import Prices
 from results.processes import ended_silently
 
 FOLDER = "figures"
+NO_PRICES = Prices()
 
 
-def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
+def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES) -> Path:
     """Writes `report.md` and `figures/` under `out`; the same runs give the same bytes.
 
     A run that was not collected yet is collected first.
@@ -55,7 +58,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
             raise SpecError(f"{place}: given twice; give each run once")
     cases = [Case.load(path) for path in run_dirs]
     folder = out / FOLDER
-    lines = single(cases[0], folder) if len(cases) == 1 else comparison(cases, folder)
+    lines = single(cases[0], folder, prices) if len(cases) == 1 else comparison(cases, folder, prices)
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
     out.mkdir(parents=True, exist_ok=True)
@@ -69,7 +72,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     return path
 
 
-def single(case: Case, folder: Path) -> list[str]:
+def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
     """The page of one run; its pictures go to `folder`."""
     notes = Footnotes()
     spec = case.run.spec
@@ -84,6 +87,7 @@ def single(case: Case, folder: Path) -> list[str]:
         _account(case, folder, notes),
         _rates(case, notes),
         learning_section([case], folder),
+        cost_section([case], prices, notes),
         ["## Staleness", "", *staleness_table(case.figures.staleness, notes), "", case.caption(_consumed(case), notes)],
         [
             "## Weight sync",

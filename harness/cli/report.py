@@ -24,8 +24,17 @@ _ELSEWHERE = "name another folder with -o"
     help="Folder to write to. Default: the run's or sweep's own folder, or ./report-<utc> for several runs.",
 )
 @click.option("--print", "whole", is_flag=True, help="Print the whole report, not only its verdicts and first tables.")
+@click.option("--price-per-gpu-hour", type=float, metavar="PRICE", help="Cost per step, trajectory and token.")
+@click.option("--price-per-kwh", type=float, metavar="PRICE", help="Cost of the energy in them.")
 @runs_dir_option
-def command(runs: tuple[str, ...], out: Path | None, whole: bool, runs_dir: Path) -> None:
+def command(
+    runs: tuple[str, ...],
+    out: Path | None,
+    whole: bool,
+    price_per_gpu_hour: float | None,
+    price_per_kwh: float | None,
+    runs_dir: Path,
+) -> None:
     """Write report.md and figures of one run, of several side by side, or of a sweep.
 
     RUN is a run folder, a name under the runs folder, or `latest`; or the folder of one sweep. Runs of different work
@@ -37,6 +46,8 @@ def command(runs: tuple[str, ...], out: Path | None, whole: bool, runs_dir: Path
     if sweeps:
         if len(runs) > 1:
             raise SpecError(f"run = {sweeps[0]}: a sweep is reported alone, without other sweeps or runs")
+        if price_per_gpu_hour is not None or price_per_kwh is not None:
+            raise SpecError("price: a sweep's page has no cost; name the runs to be compared")
         from reports.matrix import write_matrix
 
         writable(out or sweeps[0], _ELSEWHERE)
@@ -46,14 +57,16 @@ def command(runs: tuple[str, ...], out: Path | None, whole: bool, runs_dir: Path
         return
     folders = [find_run(run, runs_dir) for run in runs]
     from reports.report import write_report  # a second: pandas and matplotlib
+    from results.cost import Prices
 
+    prices = Prices(gpu_hour=price_per_gpu_hour, kwh=price_per_kwh).check()
     given = out or (folders[0] if len(folders) == 1 else None)
     existed = given is None or given.exists()
     out = given or _new_folder()
     writable(out, _ELSEWHERE)
     try:
         with traceback_into(folders[0], "writing the report", _ELSEWHERE):
-            path = write_report(folders, out)
+            path = write_report(folders, out, prices)
     except BenchError:
         if given is None or not existed:
             with suppress(OSError):

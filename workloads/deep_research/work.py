@@ -3,18 +3,26 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from harness.protocol.errors import SpecError
 from harness.protocol.phases import Pool
 from harness.protocol.recorder import EVENTS_VARIABLE, Recorder
-from harness.protocol.spec import Load, Placement, RunSpec
-from workloads.deep_research.boundary import Codec, EpisodeResult, Generate, Score
+from harness.protocol.spec import Load, Placement, Policy, RunSpec
+from workloads.deep_research.boundary import Codec, EpisodeResult, Generate, LiveCodec, Score
 from workloads.deep_research.dataset import FILE, Row, read_rows
 from workloads.deep_research.episode import run_episode
+from workloads.deep_research.live import LIMITS, Live
 from workloads.deep_research.plan import draw_plan, limits
+from workloads.deep_research.policy import ScriptedPolicy
 from workloads.deep_research.presets import preset_of
 from workloads.deep_research.questions import question
+from workloads.deep_research.remote import RemoteTools
+from workloads.deep_research.scoring import load_judge
 from workloads.deep_research.tools import MockTools, ToolSet
+
+# SGLang takes a prompt of at most context - 7 tokens, and prompt and reply together of context - 2.
+KEPT_BACK = {"sglang": 7}
 
 
 def run_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -37,7 +45,7 @@ class Work:
         """`folder`: the run's, where its data set and the address of its tool server lie.
 
         Raises:
-            SpecError: the data set or the tool server's address can't be read.
+            SpecError: the data set, the tool server's address or the reward's function can't be read.
         """
         self.spec = spec
         self.codec = codec
@@ -45,7 +53,8 @@ class Work:
         self.pool = Pool.BOTH if spec.placement is Placement.COLOCATED else Pool.ROLLOUT
         self.preset = preset_of(spec)
         # Hard limits: the frameworks wait for ever for a trajectory that does not come back.
-        self.limits = limits(self.preset, spec.latency_scale)
+        self.limits = limits(self.preset, spec.latency_scale) if spec.load is Load.FIXED else LIMITS
+        self._judge = load_judge(spec.reward) if spec.load is Load.LIVE else None
         self.tools = tools if tools is not None else make_tools(spec, folder)
         self.in_flight = 0
         self._rows = rows_of(spec, folder)
@@ -112,7 +121,38 @@ class Work:
         version_scheduled: int | None,
         step: int | None,
     ) -> EpisodeResult:
-        raise SpecError("load = live: this version has no live load")
+        judge = self._judge
+        assert judge is not None  # made with the load
+        codec = cast(LiveCodec, self.codec)
+        row = self.row(prompt)
+        if self.spec.policy is Policy.SCRIPTED:
+            if score is None:
+                raise SpecError("policy = scripted: this adapter can't ask its engine for the logprobs of given tokens")
+            generate = ScriptedPolicy(
+                codec=codec, score=score, question=row.question, seed=self.spec.seed, prompt=prompt, sample=sample
+            ).generate
+        return await Live(
+            codec=codec,
+            row=row,
+            judge=judge,
+            context_tokens=self.spec.context_tokens - KEPT_BACK.get(self.spec.engine, 0),
+            max_turns=self.spec.max_turns,
+            turn_tokens=self.spec.turn_tokens,
+            thinking=self.spec.thinking,
+            trajectory_id=f"p{prompt}-s{sample}-a{attempt}",
+            group_id=f"p{prompt}",
+            prompt=prompt,
+            sample=sample,
+            attempt=attempt,
+            generate=generate,
+            tools=self.tools,
+            recorder=self.recorder,
+            pool=self.pool.value,
+            version_scheduled=version_scheduled,
+            tool_timeout_s=self.limits.tool_timeout_s,
+            trajectory_timeout_s=self.limits.trajectory_timeout_s,
+            step=step,
+        ).run()
 
 
 def planned_reward(spec: RunSpec) -> Callable[[list[int]], float] | None:
@@ -120,12 +160,17 @@ def planned_reward(spec: RunSpec) -> Callable[[list[int]], float] | None:
     return probe_reward if spec.reward == "probe" else None
 
 
-def probe_reward(ids: list[int]) -> float:
-    """The share of the generated ids that are even: what any model, also one of random weights, can learn to raise.
+PROBE_EVERY = 32
 
-    It begins near one half, whatever the tokenizer, and every token counts: the signal is as dense as it can be.
+
+def probe_reward(ids: list[int]) -> float:
+    """The share of the generated ids that are multiples of 32: what any model, also a random one, can learn to raise.
+
+    It begins near 1/32 whatever the tokenizer. A rare target teaches fastest: with advantages normalised by the
+    group's spread, the mean advantage of a token in a target of share p, in a trajectory of n tokens, is
+    sqrt((1 - p) / (p n)): 0.11 for every second id and 0.6 for every 32nd at n = 80.
     """
-    return sum(token % 2 == 0 for token in ids) / len(ids) if ids else 0.0
+    return sum(token % PROBE_EVERY == 0 for token in ids) / len(ids) if ids else 0.0
 
 
 def rows_of(spec: RunSpec, folder: Path | None) -> list[Row]:
@@ -138,7 +183,13 @@ def rows_of(spec: RunSpec, folder: Path | None) -> list[Row]:
 
 
 def make_tools(spec: RunSpec, folder: Path | None) -> ToolSet:
-    """The run's tools: here, or behind its tool server."""
+    """The run's tools: here, or behind its tool server.
+
+    Raises:
+        SpecError: the tool server's address can't be read.
+    """
     if spec.tools == "mock":
         return MockTools()
-    raise SpecError(f"tools = {spec.tools}: unknown to this version")
+    if folder is None:
+        raise SpecError(f"tools = {spec.tools}: the run's folder, where its tool server's address lies, is not given")
+    return RemoteTools(folder)
