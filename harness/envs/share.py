@@ -18,7 +18,7 @@ from harness.envs.install import site_packages_of
 from harness.envs.store import environments_folder
 
 SMALLEST = (
-    4096  # bytes, a block of the usual file systems: in the CPU environments of skyrl, areal and verl, 98 % of the
+    4096  # bytes, a block of the usual file systems: in the CPU environments of skyrl, areal and verl, 97 % of the
 )
 # bytes that can be shared are in the fifth of the files that are at least this large
 PART = "link.part"
