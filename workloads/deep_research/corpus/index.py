@@ -3,8 +3,9 @@
 Ranking is FTS5's BM25 (k1 = 1.2, b = 0.75) with a word in the title counting as TITLE_WEIGHT in the text. The words of
 a query are alternatives, and FTS5 scores every page that has one of them, so a query takes as long as there are such
 pages. Their number is held below POSTINGS: rare words are taken first, and those too common beside them are left out,
-as engines leave out stop words, only by what this corpus has and not by a list. What was left out still counts where a
-page's title has it ("Old Hal Bridge" before "Hal Bridge"). A query of common words alone, or whose rare words are on
+as engines leave out stop words, only by what this corpus has and not by a list. Among the best, titles decide: what
+was left out counts where a title has it, and a title counts once more that the query has in full ("Hal Bridge" before
+"Old Hal Bridge" where the first is asked for). A query of common words alone, or whose rare words are on
 no page, is answered from the first HEAD pages, which have a small index of their own.
 """
 
@@ -26,7 +27,8 @@ _MOST_CHARACTERS = 10_000  # of a query that are looked at
 _LONGEST_TERM = 64
 _SNIPPET = 240  # characters
 _CANDIDATES = 30  # of the best, at least, among which titles decide
-_TITLE_SHARE = 1.5  # of a left-out word's inverse document frequency, for a title that has it
+_LEFT_OUT = 1.5  # of a left-out word's inverse document frequency, for a title that has it
+_WHOLE_TITLE = 0.5  # of the same of each word of a title, where the query has them all
 _COMMON = 50  # a word on more pages than this is listed with its number of pages
 
 _SCHEMA = """
@@ -180,12 +182,12 @@ class Index:
         if k < 1:
             return []
         chosen, left = self.choose(query)
-        found = self._match("search", chosen, max(3 * k, _CANDIDATES) if left else k) if chosen else []
-        if found:
-            found = self._by_title(found, left)[:k]
-        elif left:
-            chosen = left[:4]
-            found = self._match("head", chosen, k)
+        candidates = max(3 * k, _CANDIDATES)
+        found = self._match("search", chosen, candidates) if chosen else []
+        if not found and left:
+            chosen, left = left[:4], left[4:]
+            found = self._match("head", chosen, candidates)
+        found = self._by_title(found, set(terms(query)), left)[:k]
         texts = self._texts([found_id for found_id, _, _, _ in found])
         return [Hit(title, url, snippet(texts[i], chosen + left), score) for i, score, title, url in found]
 
@@ -201,20 +203,21 @@ class Index:
         return list(rows)
 
     def _by_title(
-        self, found: list[tuple[int, float, str, str]], left: Sequence[str]
+        self, found: list[tuple[int, float, str, str]], asked: set[str], left: Sequence[str]
     ) -> list[tuple[int, float, str, str]]:
-        """The same, with what the left-out words add where a title has them."""
-        if not left:
-            return found
-        worth = {term: _TITLE_SHARE * self._rarity(self._common[term]) for term in left}
+        """The same in the order of their scores with what their titles add."""
         scored = []
         for found_id, score, title, url in found:
-            score += sum(worth.get(term, 0.0) for term in terms(title))
+            has = terms(title)
+            score += _LEFT_OUT * sum(self._rarity(term) for term in left if term in has)
+            if asked.issuperset(has):
+                score += _WHOLE_TITLE * sum(map(self._rarity, has))
             scored.append((found_id, score, title, url))
         return sorted(scored, key=lambda row: (-row[1], row[0]))
 
-    def _rarity(self, pages: int) -> float:
-        """The inverse document frequency, never negative, of a word on n of N pages: ln(1 + (N-n+0.5) / (n+0.5))."""
+    def _rarity(self, term: str) -> float:
+        """The word's inverse document frequency, on n of N pages: ln(1 + (N - n + 0.5) / (n + 0.5))."""
+        pages = self._common.get(term, min(_COMMON, self.pages))
         return math.log1p((self.pages - pages + 0.5) / (pages + 0.5))
 
     def _texts(self, ids: Sequence[int]) -> dict[int, str]:
