@@ -64,10 +64,8 @@ class AReaL:
                 f"engine = {spec.engine}: no pins of areal with it on {spec.device.value} are kept here yet, use vllm"
             )
         speculative = [key for key in spec.overrides if "speculative" in key]
-        if speculative:
+        if speculative and spec.load is Load.FIXED:
             return f"override {speculative[0]}: load = fixed imposes lengths, so speculative decoding is refused"
-        if spec.load is not Load.FIXED:
-            return f"load = {spec.load.value}: only fixed is built for areal yet"
         if spec.nodes != 1:
             return f"nodes = {spec.nodes}: areal's local scheduler, the one used here, has one node"
         if spec.device is Device.CPU and (spec.gpus.train, spec.gpus.rollout) != (1, 1):

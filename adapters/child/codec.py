@@ -1,5 +1,10 @@
-"""Prompts and observations as token ids of an exact length, rendered through the model's own chat template."""
+"""Prompts and observations as token ids, rendered through the model's own chat template, once.
 
+In a fixed load their lengths are the plan's; in a live load (`chat_ids`, `answer_ids`) what they are.
+"""
+
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 _MARK_A = "\u2402PLACE-A\u2403"
@@ -38,6 +43,8 @@ class ChatCodec:
         self._observation_suffix = self._encode(after)
         self._filler = self._encode(" the")
         self.pad_id = int(tokenizer.pad_token_id)
+        self.end_id = self._observation_prefix[0]
+        self._answer_frame = cache(self._make_answer_frame)
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
@@ -62,6 +69,61 @@ class ChatCodec:
             ValueError: `tokens` is less than the template alone needs.
         """
         return self._fit(self._observation_prefix, text, self._observation_suffix, tokens)
+
+    def chat_ids(self, system: str, user: str) -> list[int]:
+        """A system and a user message, ending where the assistant begins, in their natural length.
+
+        Raises:
+            ValueError: the template does not place both once.
+        """
+        messages = [{"role": "system", "content": _MARK_A}, {"role": "user", "content": _MARK_B}]
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        if text.count(_MARK_A) != 1 or text.count(_MARK_B) != 1:
+            raise ValueError("the chat template does not place a system and a user message once each")
+        return self._encode(text.replace(_MARK_A, system).replace(_MARK_B, user))
+
+    def answer_ids(self, contents: Sequence[Sequence[int]], *, closed: bool) -> list[int]:
+        """Tool messages after an assistant turn, ending where the next begins.
+
+        `closed`: the turn ended with `end_id`, which is then not put a second time.
+
+        Raises:
+            ValueError: the template does not place every tool message once.
+        """
+        frame = self._answer_frame(len(contents))
+        ids = list(frame[0][1:] if closed else frame[0])
+        for content, after in zip(contents, frame[1:], strict=True):
+            ids += [*content, *after]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; what in it are special tokens become theirs."""
+        return self._encode(text)
+
+    def _make_answer_frame(self, count: int) -> list[list[int]]:
+        """What the template puts before, between and after `count` tool messages."""
+        marks = [f"{_MARK_B}{number}\u2403" for number in range(count)]
+        text = self._tokenizer.apply_chat_template(
+            [
+                {"role": "user", "content": "question"},
+                {"role": "assistant", "content": _MARK_A},
+                *({"role": "tool", "content": mark} for mark in marks),
+            ],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        rest = text.split(_MARK_A)[1]
+        frame = []
+        for mark in marks:
+            if rest.count(mark) != 1:
+                raise ValueError(f"the chat template does not place {count} tool messages once each")
+            before, rest = rest.split(mark)
+            frame.append(self._encode(before))
+        return [*frame, self._encode(rest)]
 
     def _fit(self, prefix: list[int], text: str, suffix: list[int], tokens: int) -> list[int]:
         room = tokens - len(prefix) - len(suffix)

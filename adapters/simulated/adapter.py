@@ -6,7 +6,7 @@ from pathlib import Path
 from adapters.base import FAIRNESS, Environment, Launch
 from adapters.simulated.faults import Faults
 from harness.protocol.phases import Phase
-from harness.protocol.spec import Device, Load, Placement, RunSpec
+from harness.protocol.spec import Device, Load, Placement, Policy, RunSpec
 from workloads.deep_research.presets import PRESETS
 
 
@@ -46,11 +46,9 @@ class SimulatedAdapter:
         return None
 
     def supports(self, spec: RunSpec) -> str | None:
-        """None for every placement and device under the fixed load with mock tools; else what is wrong."""
-        if spec.load is not Load.FIXED:
-            return f"load = {spec.load.value}: there is no model to decide; allowed is {Load.FIXED.value}"
-        if spec.tools != "mock":
-            return f"tools = {spec.tools}: allowed is mock"
+        """None for every placement and device with a plan or a script to follow; else what is wrong."""
+        if spec.load is Load.LIVE and spec.policy is Policy.MODEL:
+            return "load = live: there is no model to decide; allowed with it is policy = scripted"
         if spec.preset not in PRESETS and not spec.preset_definition:
             return f"preset = {spec.preset}: allowed is one of {', '.join(PRESETS)}"
         if spec.overrides:

@@ -77,6 +77,7 @@ class Rollout:
             sample=sample,
             attempt=0,
             generate=self.fleet.generate,
+            score=self.fleet.score,
             version_scheduled=self.fleet.version,
             step=step,
         )

@@ -54,10 +54,8 @@ class SkyRL:
         if spec.engine != "vllm":
             return f"engine = {spec.engine}: skyrl 0.4.0 generates with vllm only"
         speculative = [key for key in spec.overrides if "speculative" in key or key.startswith("trainer.mtp")]
-        if speculative:
+        if speculative and spec.load is Load.FIXED:
             return f"override {speculative[0]}: load = fixed imposes lengths, so speculative decoding is refused"
-        if spec.load is not Load.FIXED:
-            return f"load = {spec.load.value}: only fixed is built for skyrl yet"
         if spec.gpus.train % spec.nodes:
             return f"gpus.train = {spec.gpus.train}: must divide evenly over nodes = {spec.nodes}"
         if spec.device is Device.CPU and (spec.gpus.train, spec.gpus.rollout) != (1, 1):

@@ -46,6 +46,7 @@ class DeviceDefaults:
     group_size: int
     steps: int
     context_tokens: int
+    live_context_tokens: int  # pages are longer than the smoke preset's observations
     micro_batch_tokens: int
     turn_tokens: int  # most of one live reply
 
@@ -57,6 +58,7 @@ DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
         group_size=3,
         steps=12,
         context_tokens=40_960,
+        live_context_tokens=40_960,
         micro_batch_tokens=32_768,
         turn_tokens=2_048,
     ),
@@ -66,8 +68,9 @@ DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
         group_size=2,
         steps=8,
         context_tokens=2_048,
+        live_context_tokens=4_096,
         micro_batch_tokens=2_048,
-        turn_tokens=128,
+        turn_tokens=256,
     ),
 }
 

@@ -128,11 +128,12 @@ def _fill(
     rollout_tp = _or(request.rollout_tp, 1)
     steps = _or(request.steps, base.steps)
     max_staleness = _or(request.max_staleness, defaults.ASYNC_MAX_STALENESS if placement is Placement.ASYNC else 0)
-    context_tokens = _or(request.context_tokens, base.context_tokens)
+    load, seed = _or(request.load, Load.FIXED), _or(request.seed, defaults.SEED)
+    usual = base.live_context_tokens if load is Load.LIVE else base.context_tokens
+    context_tokens = _or(request.context_tokens, usual)
 
     preset, definition = read_preset(_or(request.preset, base.preset))
     tools = read_tools(_or(request.tools, "mock"), request.record)
-    load, seed = _or(request.load, Load.FIXED), _or(request.seed, defaults.SEED)
     corpus, corpus_digest = _corpus(request.corpus, tools.kind, seed)
     dataset, columns = _or(request.dataset, "corpus" if corpus else "generated"), _or(request.columns, {})
     dataset, dataset_digest = read_dataset(dataset, columns)

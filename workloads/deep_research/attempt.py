@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.protocol.events import Trajectory
+from harness.protocol.events import Scalar, Trajectory
 from harness.protocol.phases import Phase
 from harness.protocol.recorder import OpenSpan, Recorder, RecorderFullError
 from workloads.deep_research.boundary import EpisodeResult, Generate, Generated, Sampling
@@ -45,6 +45,7 @@ class Attempt:
     response_ids: list[int] = field(default_factory=list)
     loss_mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int | None] = field(default_factory=list)
     generated: list[Generated] = field(default_factory=list)
     tool_calls: int = 0
     tool_ns: int = 0
@@ -96,6 +97,7 @@ class Attempt:
             response_ids=self.response_ids,
             loss_mask=self.loss_mask,
             logprobs=self.logprobs,
+            versions=self.versions,
             reward=self.reward,
             turns=len(self.generated),
             tool_calls=self.tool_calls,
@@ -163,6 +165,7 @@ class Attempt:
         self.response_ids += reply.ids
         self.loss_mask += [1] * len(reply.ids)
         self.logprobs += reply.logprobs
+        self.versions += reply.versions if reply.versions is not None else [reply.version_end] * len(reply.ids)
         return reply
 
     def observed(self, ids: Sequence[int]) -> None:
@@ -171,6 +174,7 @@ class Attempt:
         self.response_ids += ids
         self.loss_mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
+        self.versions += [None] * len(ids)
 
     async def ask_tool(self, number: int, request: ToolRequest) -> "ToolCall":
         """Calls one tool within the limits; whatever becomes of it is an answer, to be recorded by `tool_span`.
@@ -232,7 +236,7 @@ class Attempt:
             attributes=attributes,
         )
 
-    def reward_span(self, start_ns: int) -> None:
+    def reward_span(self, start_ns: int, attributes: Mapping[str, Scalar] | None = None) -> None:
         """Records the judging of the trajectory, from `start_ns` to now."""
         self.recorder.span(
             Phase.REWARD,
@@ -242,6 +246,7 @@ class Attempt:
             pool=self.pool,
             step=self.step,
             trajectory_id=self.trajectory_id,
+            attributes=attributes,
         )
 
     def _turn_span(

@@ -15,6 +15,7 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
+    stop_ids: tuple[int, ...] = ()  # end a reply besides the model's own end tokens; part of the reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +53,24 @@ class Codec(Protocol):
 class LiveCodec(Codec, Protocol):
     """What a live load needs besides: lengths are what they are, and replies are read."""
 
+    end_id: int  # the token that ends a turn
+
     def chat_ids(self, system: str, user: str) -> list[int]:
         """A conversation's beginning up to where the assistant begins, in its natural length."""
 
-    def answer_ids(self, texts: Sequence[str], *, closed: bool, limit: int | None) -> list[int]:
+    def answer_ids(self, contents: Sequence[Sequence[int]], *, closed: bool) -> list[int]:
         """Tool answers to one reply and the head of the next turn, in their natural length.
 
         Args:
-            texts: one per tool call, in the order of the calls.
-            closed: the reply ended with the token that ends a turn; else that token is put before the answers.
-            limit: most tokens in all; texts are cut to it, the template never is. None: no limit.
+            contents: ids of the answers' texts, one per tool call, in the order of the calls; at least one.
+            closed: the reply ended with `end_id`; else that token is put before the answers.
         """
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, tags and special tokens included."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; tags in it become their tokens."""
-
-    def ends_turn(self, ids: Sequence[int]) -> bool:
-        """Whether the last of the ids is the one that ends a turn."""
+        """The ids of a text; tags and special tokens in it become their ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +85,7 @@ class EpisodeResult:
     response_ids: list[int]  # everything after the prompt: replies and observations
     loss_mask: list[int]  # 1 on generated tokens, 0 on observations
     logprobs: list[float]  # of the engine; 0.0 on observations
+    versions: list[int | None]  # policy version of each id, as far as the framework tells; None on observations
     reward: float | None  # None unless status is ok
     turns: int  # replies that came back
     tool_calls: int

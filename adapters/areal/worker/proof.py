@@ -42,28 +42,49 @@ def ask_engines(proof: SyncProof, engine: str, addresses: Sequence[str], version
     Raises:
         OSError: an engine does not answer.
     """
-    score = _vllm if engine == "vllm" else _sglang
     for address in addresses:
         begin = time.monotonic_ns()
-        values = [value for row in proof.rows for value in score(address, row)[PROMPT_TOKENS:]]
+        values = []
+        for row in proof.rows:
+            found = prompt_logprobs(engine, address, row)
+            if found is None:
+                raise OSError(f"{address} aborted the probe of version {version}")
+            values += found[PROMPT_TOKENS:]
         proof.record("engine", version, values, begin, engine=address)
 
 
-def _vllm(address: str, row: list[int]) -> list[float]:
+def prompt_logprobs(engine: str, address: str, row: list[int]) -> list[float] | None:
+    """An engine's logprobs of given ids, 0.0 for the first; None: a sync aborted the request.
+
+    Args:
+        engine: `vllm` or `sglang`: each has its own protocol.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    return _vllm(address, row) if engine == "vllm" else _sglang(address, row)
+
+
+def _vllm(address: str, row: list[int]) -> list[float] | None:
     body = {"prompt": row, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-    found = _post(f"http://{address}/v1/completions", body)["choices"][0]["prompt_logprobs"]
+    choice = _post(f"http://{address}/v1/completions", body)["choices"][0]
+    found = choice.get("prompt_logprobs")
+    if found is None or (choice.get("finish_reason") == "abort" and len(found) != len(row)):
+        return None
     # The first token has no logprob.
     return [0.0, *(float(at[str(token)]["logprob"]) for token, at in zip(row[1:], found[1:], strict=True))]
 
 
-def _sglang(address: str, row: list[int]) -> list[float]:
+def _sglang(address: str, row: list[int]) -> list[float] | None:
     body = {
         "input_ids": row,
         "sampling_params": {"max_new_tokens": 1, "temperature": 1.0},
         "return_logprob": True,
         "logprob_start_len": 0,
     }
-    found = _post(f"http://{address}/generate", body)["meta_info"]["input_token_logprobs"]
+    found = _post(f"http://{address}/generate", body)["meta_info"].get("input_token_logprobs")
+    if found is None or len(found) != len(row):
+        return None
     return [0.0, *(float(at[0]) for at in found[1:])]
 
 

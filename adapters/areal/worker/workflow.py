@@ -1,5 +1,6 @@
 """The shared episode behind AReaL's RolloutWorkflow; runs in the rollout workers."""
 
+import asyncio
 import itertools
 from collections import Counter
 from functools import lru_cache
@@ -9,11 +10,14 @@ import torch
 from areal.api import ModelRequest, RolloutWorkflow
 from areal.api.cli_args import GenerationHyperparameters
 
+from adapters.areal.worker.proof import prompt_logprobs
 from adapters.areal.worker.rpc import process_recorder
 from adapters.areal.worker.shared import ID_KEY, TOKENS_KEY, pack_id, spec_of_environment
 from adapters.child.codec import ChatCodec
 from workloads.deep_research.boundary import EpisodeResult, Generated, Sampling
 from workloads.deep_research.work import Work, run_folder
+
+PAUSED_S = 0.5  # between two looks whether a sync is over, as in AReaL's own requests
 
 
 class _Process:
@@ -48,24 +52,24 @@ class BenchWorkflow(RolloutWorkflow):
         attempt = shared.attempts[prompt, sample]
         shared.attempts[prompt, sample] += 1
 
-        versions: list[int] = []  # per generated token, in order: a sync may change it in the middle of a turn
-
         async def generate(trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
-            return await _turn(engine, shared.spec.context_tokens, trajectory_id, ids, sampling, versions)
+            return await _turn(engine, shared.spec.context_tokens, trajectory_id, ids, sampling)
+
+        async def score(trajectory_id: str, ids: list[int], reply: list[int]) -> Generated:
+            return await _score(engine, shared.spec.engine, trajectory_id, ids, reply)
 
         result = await shared.work.trajectory(
             prompt=prompt,
             sample=sample,
             attempt=attempt,
             generate=generate,
+            score=score,
             version_scheduled=int(engine.get_version()),
         )
-        return as_tensors(result, versions, pack_id(prompt, sample, attempt), shared.codec.pad_id)
+        return as_tensors(result, pack_id(prompt, sample, attempt), shared.codec.pad_id)
 
 
-async def _turn(
-    engine: Any, context: int, trajectory_id: str, ids: list[int], sampling: Sampling, versions: list[int]
-) -> Generated:
+async def _turn(engine: Any, context: int, trajectory_id: str, ids: list[int], sampling: Sampling) -> Generated:
     reply = await engine.agenerate(
         ModelRequest(
             rid=trajectory_id,  # all turns of a trajectory go to one server
@@ -78,11 +82,11 @@ async def _turn(
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
+                **({"stop_token_ids": list(sampling.stop_ids)} if sampling.stop_ids else {}),
             ),
         )
     )
     mine = [int(version) for version in reply.output_versions]
-    versions.extend(mine)
     return Generated(
         ids=list(reply.output_tokens),
         logprobs=[float(value) for value in reply.output_logprobs],
@@ -90,14 +94,40 @@ async def _turn(
         version_end=mine[-1] if mine else None,
         engine=engine.rid_to_address.get(trajectory_id),
         stop_reason=reply.stop_reason,
+        versions=mine,  # a sync may change it in the middle of a turn
     )
 
 
-def as_tensors(result: EpisodeResult, versions: list[int], packed_id: int, pad_id: int) -> dict[str, Any]:
+async def _score(engine: Any, kind: str, trajectory_id: str, ids: list[int], reply: list[int]) -> Generated:
+    """The engine's logprobs of a given reply: prompt logprobs of a one-token request, all under one version.
+
+    As with a turn, a request waits while AReaL's executor is paused, and one that a sync aborted is sent again.
+    """
+    address = engine.rid_to_address.get(trajectory_id)
+    if address is None:
+        address = engine.rid_to_address[trajectory_id] = engine.choose_server()
+        engine.rid_queue.append(trajectory_id)
+    while True:
+        while engine.workflow_executor.is_paused():
+            await asyncio.sleep(PAUSED_S)
+        version = int(engine.get_version())
+        values = await asyncio.to_thread(prompt_logprobs, kind, address, [*ids, *reply])
+        if values is not None and version == int(engine.get_version()):
+            break
+    return Generated(
+        ids=reply,
+        logprobs=values[len(ids) :],
+        version_start=version,
+        version_end=version,
+        engine=address,
+        versions=[version] * len(reply),
+    )
+
+
+def as_tensors(result: EpisodeResult, packed_id: int, pad_id: int) -> dict[str, Any]:
     """A trajectory as AReaL wants it, batch dimension 1; one that failed trains on nothing but keeps its place.
 
-    Args:
-        versions: of each generated token, in order; -1 is put on what no policy wrote.
+    Versions are -1 on what is not trained, as on what no policy wrote.
     """
     prompt = result.prompt_ids or [pad_id]
     ids = [*prompt, *(result.response_ids or [pad_id])]
@@ -105,8 +135,11 @@ def as_tensors(result: EpisodeResult, versions: list[int], packed_id: int, pad_i
     kept = bool(result.response_ids) and result.status == "ok"
     mask = [*([0] * len(prompt)), *(result.loss_mask if kept else [0] * count)]
     logprobs = [*([0.0] * len(prompt)), *(result.logprobs or [0.0] * count)]
-    generated = iter(versions)
-    by_token = [*([-1] * len(prompt)), *(next(generated, -1) if written else -1 for written in mask[len(prompt) :])]
+    trained = zip(mask[len(prompt) :], result.versions or [None] * count, strict=True)
+    by_token = [
+        *([-1] * len(prompt)),
+        *(version if written and version is not None else -1 for written, version in trained),
+    ]
     return {
         "input_ids": torch.tensor([ids], dtype=torch.int32),
         "attention_mask": torch.ones((1, len(ids)), dtype=torch.bool),

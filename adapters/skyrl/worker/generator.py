@@ -66,7 +66,12 @@ class BenchGenerator(GeneratorInterface):
             return await self._turn(trajectory_id, ids, sampling, sampling_params)
 
         result = await self.work.trajectory(
-            prompt=prompt, sample=sample, attempt=attempt, generate=generate, version_scheduled=self.version
+            prompt=prompt,
+            sample=sample,
+            attempt=attempt,
+            generate=generate,
+            score=self._score,
+            version_scheduled=self.version,
         )
         self.results[result.trajectory_id] = result
         return result
@@ -92,6 +97,7 @@ class BenchGenerator(GeneratorInterface):
                     "temperature": sampling.temperature,
                     "top_p": sampling.top_p,
                     "top_k": sampling.top_k,
+                    **({"stop_token_ids": list(sampling.stop_ids)} if sampling.stop_ids else {}),
                 },
             },
             model=self.model,
@@ -104,6 +110,28 @@ class BenchGenerator(GeneratorInterface):
             version_end=self.version,
             engine=self._engine,
             stop_reason=output["stop_reasons"][0],
+        )
+
+    async def _score(self, trajectory_id: str, ids: list[int], reply: list[int]) -> Generated:
+        """The engine's logprobs of a given reply: prompt logprobs of a one-token request, all under one version."""
+        request = {
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": [*ids, *reply]}]},
+            "num_samples": 1,
+            "sampling_params": {"max_tokens": 1, "temperature": 1.0},
+            "include_prompt_logprobs": True,
+            "session_id": trajectory_id,
+        }
+        while True:
+            version = self.version
+            answer = await self.client.sample({"json": request})
+            if version == self.version:
+                break
+        return Generated(
+            ids=reply,
+            logprobs=[float(value) for value in answer["prompt_logprobs"][len(ids) :]],
+            version_start=version,
+            version_end=version,
+            engine=self._engine,
         )
 
 

@@ -68,7 +68,7 @@ class Server:
         if room < 1:
             raise ValueError(f"{len(prompt_ids)} prompt tokens leave no room in a context of {self.context}")
         wanted = max(1, min(int(sampling_params.get("max_tokens") or room), room))
-        ends = set() if sampling_params.get("ignore_eos") else {self.eos}
+        ends = set() if sampling_params.get("ignore_eos") else {self.eos, *sampling_params.get("stop_token_ids", ())}
         temperature = float(sampling_params.get("temperature", 1.0))
         ids: list[int] = []
         logprobs: list[float] = []

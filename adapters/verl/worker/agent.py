@@ -1,5 +1,6 @@
 """The shared episode behind verl's AgentLoopBase; runs in verl's agent-loop actors."""
 
+import asyncio
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from adapters.verl.worker.process import rollout_recorder, run_spec
 from workloads.deep_research.boundary import EpisodeResult, Generated, Sampling
 from workloads.deep_research.work import Work, run_folder
 
+ABORTED_S = 1.0  # before an aborted request is sent again, as verl's own client waits
 _SERVER: ContextVar[str | None] = ContextVar("server", default=None)  # that answered this task's last request
 _WORKS: dict[int, Work] = {}  # by tokenizer: verl makes an agent loop anew for each trajectory
 
@@ -65,7 +67,12 @@ class BenchAgentLoop(AgentLoopBase):
             return await self._turn(trajectory_id, ids, sampling, sampling_params)
 
         result = await self.work.trajectory(
-            prompt=prompt, sample=sample, attempt=attempt, generate=generate, version_scheduled=scheduled
+            prompt=prompt,
+            sample=sample,
+            attempt=attempt,
+            generate=generate,
+            score=self._score,
+            version_scheduled=scheduled,
         )
         return _output(result, self.work.codec.pad_id, scheduled)
 
@@ -83,6 +90,7 @@ class BenchAgentLoop(AgentLoopBase):
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
                 "top_k": sampling.top_k,
+                **({"stop_token_ids": list(sampling.stop_ids)} if sampling.stop_ids else {}),
             },
         )
         versions = output.extra_fields
@@ -93,6 +101,33 @@ class BenchAgentLoop(AgentLoopBase):
             version_end=versions.get("max_global_steps"),
             engine=_SERVER.get(),
             stop_reason=output.stop_reason,
+        )
+
+    async def _score(self, trajectory_id: str, ids: list[int], reply: list[int]) -> Generated:
+        """The engine's logprobs of a given reply: prompt logprobs of a one-token request, under one version.
+
+        It is sent by the base client: the one that resumes aborted requests keeps their tokens and drops prompt
+        logprobs. As there, an aborted request is sent again after a second.
+        """
+        while True:
+            output = await LLMServerClient.generate(
+                self.server_manager,
+                request_id=trajectory_id,
+                prompt_ids=[*ids, *reply],
+                sampling_params={"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0},
+            )
+            found = output.extra_fields.get("prompt_logprobs")
+            if output.stop_reason not in ("aborted", "abort") and found is not None:
+                break
+            await asyncio.sleep(ABORTED_S)
+        version = output.extra_fields.get("global_steps")
+        first = len(ids) - 1  # verl's list begins with the second token
+        return Generated(
+            ids=reply,
+            logprobs=[float(value[0]) for value in found[first : first + len(reply)]],
+            version_start=version,
+            version_end=version,
+            engine=_SERVER.get(),
         )
 
 

@@ -30,7 +30,6 @@ def test_it_plays_every_placement_on_every_device(placement: Placement, device: 
     ("changes", "part"),
     [
         ({"load": Load.LIVE}, "load = live"),
-        ({"tools": "web"}, "tools = web"),
         ({"preset": "chess"}, "preset = chess"),
         ({"overrides": {"lr": "1"}}, "overrides = lr"),
         ({"faults": ("die=9",)}, "a step, 1 to 3"),
