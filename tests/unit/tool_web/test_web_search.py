@@ -112,10 +112,10 @@ def test_connection_errors_and_hangs_are_asked_again_too() -> None:
 
 def test_retry_after_is_a_lower_bound_for_everyone() -> None:
     script = Script("a", ProviderError("again", "HTTP 429", http_status=429, retry_after_s=10.0), OK)
-    found, _ = run([script], "q", "r", at_once=True)
+    found, _ = run([script], "q", "r", at_once=True, rates={"a": Rate(concurrency=1)})
     assert [each.status for each in found] == ["ok", "ok"]
     assert script.calls[0] == 0.0
-    assert min(script.calls[2:]) >= 10.0
+    assert min(script.calls[1:]) >= 10.0  # the other question waited for its turn when the pause was named
 
 
 def test_a_pause_that_is_too_long_sends_to_the_next_and_rests_the_first() -> None:

@@ -188,4 +188,4 @@ class Scrubber:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    return (secret, quote(secret, safe=""), b64encode(secret.encode()).decode())
+    return (secret, quote(secret), quote(secret, safe=""), b64encode(secret.encode()).decode())

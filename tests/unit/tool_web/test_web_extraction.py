@@ -1,0 +1,140 @@
+"""Extraction in processes: what a page can do to them, and what becomes of the others' pages."""
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from workloads.deep_research.serving import extraction
+from workloads.deep_research.serving.extraction import Extraction, Extractor, extracted
+
+PAGE = b"<html><title>T</title><body><article><p>" + b"Some words about lakes. " * 30 + b"</p></article></body></html>"
+
+
+def text_of(data: bytes, kind: str = "text/html", charset: str | None = None) -> Extraction:
+    return extracted(data, kind, charset, "http://lake.test/a/b.html", 30.0)
+
+
+def test_tables_and_lists_are_kept_and_scripts_are_not() -> None:
+    rows = "".join(f"<tr><td>year {year}</td><td>{year * 7}</td></tr>" for year in range(1990, 2000))
+    html = f"""<html><head><style>.a{{}}</style></head><body><h1>Lake</h1><p>{"Words of the main text. " * 20}</p>
+    <table><tr><th>Year</th><th>Level</th></tr>{rows}</table><ul><li>first of the list<li>second of the list</ul>
+    <script>var hidden = 1;</script><noscript>enable it</noscript></body></html>"""
+    page = text_of(html.encode()).page
+    assert page is not None
+    for kept in ("year 1994", "13958", "first of the list", "second of the list"):
+        assert kept in page.text
+    assert "hidden" not in page.text
+    assert ".a{" not in page.text
+
+
+def test_broken_markup_is_read() -> None:
+    page = text_of(b"<body><p>" + b"Open text with <b>bold <i>and more. " * 20 + b"<a href=/x>one<a href='/y>two").page
+    assert page is not None
+    assert "bold and more" in " ".join(page.text.split())
+    assert ("one", "http://lake.test/x") in page.links
+
+
+def test_links_follow_the_pages_base_and_come_once() -> None:
+    html = b"""<base href="http://other.test/x/"><a href="y">Y</a><a href="y#z">again</a><a href=" /n ">N</a>
+    <a href="http://[bad">bad</a><a>none</a><a href="">empty</a><a href="//third.test/q" title="Third"></a>"""
+    page = text_of(html).page
+    assert page is not None
+    assert page.links == (
+        ("Y", "http://other.test/x/y"),
+        ("N", "http://other.test/n"),
+        ("Third", "http://third.test/q"),
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"<div>" * 100_000 + b"deep",
+        b"<table><tr><td>" * 20_000 + b"deep",
+        b"<a href='" + b"x" * 500_000 + b"'>long</a>",
+        b"<p " + b"a=b " * 100_000 + b">words",
+        b"<!--" * 50_000,
+        b"&#x110000;&#0;&#xD800;&nbsp;" * 1_000,
+        b"<!DOCTYPE x [<!ENTITY a 'b'><!ENTITY c '&a;&a;&a;'>]><html><p>&c;</p>",
+        bytes(range(256)) * 100,
+        b"\xff\xfe" + b"<\0p\0>\0x\0" * 50,
+        b"<\0",
+    ],
+    ids=["divs", "tables", "href", "attributes", "comments", "entities", "doctype", "bytes", "utf-16", "half"],
+)
+def test_odd_pages_are_pages_or_errors(data: bytes, extractor: Extractor) -> None:
+    async def both() -> tuple[Extraction, Extraction]:
+        odd = await extractor.extract(data, "text/html", None, "http://lake.test/")
+        return odd, await extractor.extract(PAGE, "text/html", None, "http://lake.test/")
+
+    odd, next_one = asyncio.run(both())
+    assert (odd.page is None) == (odd.error is not None)
+    assert next_one.page is not None
+
+
+def test_a_page_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: Any) -> Extraction:
+        while True:
+            try:
+                sum(range(1_000))
+            except Exception:
+                continue  # as a library that catches everything would
+
+    monkeypatch.setattr(extraction, "_extracted", endless)
+    before = signal.getsignal(signal.SIGALRM)
+    found = extracted(PAGE, "text/html", None, "http://lake.test/", 0.2)
+    assert found.page is None
+    assert found.late
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_process_that_dies_is_replaced_and_its_page_tried_again() -> None:
+    async def run() -> tuple[list[Extraction], int]:
+        extractor = Extractor(processes=1)
+        await extractor.start()
+        pool = extractor._pool
+        assert pool is not None
+        (victim,) = pool._processes
+        os.kill(victim, signal.SIGKILL)
+        found = await asyncio.gather(
+            *(extractor.extract(PAGE, "text/html", None, f"http://lake.test/{n}") for n in range(5))
+        )
+        replaced = extractor.replaced
+        await extractor.close()
+        return list(found), replaced
+
+    found, replaced = asyncio.run(run())
+    assert [each.error for each in found] == [None] * 5
+    assert replaced == 1
+
+
+def test_the_loop_goes_on_while_pages_are_extracted(extractor: Extractor) -> None:
+    huge = b"<html><body>" + b"<p>Some words about <a href='/x'>lakes</a>.</p>" * 5_000
+
+    async def run() -> tuple[int, Extraction]:
+        work = asyncio.create_task(extractor.extract(huge, "text/html", None, "http://lake.test/"))
+        turns = 0
+        while not work.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        return turns, await work
+
+    turns, found = asyncio.run(run())
+    assert found.page is not None
+    assert turns >= 10  # one turn if the loop had been held
+
+
+def test_what_takes_too_long_to_begin_is_said() -> None:
+    async def run() -> Extraction:
+        extractor = Extractor(processes=1, wait_s=0.001)
+        found = await extractor.extract(PAGE, "text/html", None, "http://lake.test/")
+        assert extractor.waiting == 0
+        await extractor.close()
+        return found
+
+    found = asyncio.run(run())
+    assert found.late
