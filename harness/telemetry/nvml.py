@@ -7,11 +7,12 @@ older (NVML API reference); it fills the column it belongs to, and `Gpu.sources`
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import pynvml
 
+from harness.protocol.power_sensors import sensor_of
 from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value, clean, reason_of, typed
 
 ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field value that sums over the links
@@ -57,6 +58,25 @@ class Nvml:
                 bad.append((index, reason_of(error.value)))
         return found, bad
 
+    def others(self, known: Container[str], report: Report) -> list["Gpu"]:
+        """GPUs that answer now and whose UUID is not in `known`: new ones, and lost ones that came back."""
+        found: list[Gpu] = []
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError:
+            return found
+        for index in range(count):
+            try:
+                uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
+                if uuid in known:
+                    continue
+                gpu = Gpu(index, uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid), report)
+                gpu.read_limit()  # a handle is given for some GPUs that then don't answer
+                found.append(gpu)
+            except (pynvml.NVMLError, GpuLostError):
+                continue  # still gone; its loss is on record
+        return found
+
     def close(self) -> None:
         """Shuts the library down; errors of a driver that is already gone are of no interest."""
         try:
@@ -84,7 +104,7 @@ class Gpu:
         self.unsupported: dict[str, str] = {}
         self.sources: dict[str, str] = {}
         self.power_limit_watts: float | None = None
-        self._handle = handle
+        self.handle = handle
         self._report = report
         self._lock = threading.Lock()
         self._told: set[tuple[str, str]] = set()
@@ -105,7 +125,7 @@ class Gpu:
 
     def prepare(self) -> None:
         """Finds which call gives power and energy on this GPU. Must be called before `power`."""
-        answers = self._fields({name: (id_, 0) for name, id_ in self._power_fields.items()})
+        answers = self.field_values({name: (id_, 0) for name, id_ in self._power_fields.items()})
         older = "power_average_watts" if self._usage_is_average() else "power_instant_watts"
         calls: dict[str, Callable[[Any], int]] = {
             older: pynvml.nvmlDeviceGetPowerUsage,
@@ -118,11 +138,11 @@ class Gpu:
             del self._power_fields[name]
             call = calls.get(name)
             if call is None:
-                self._nothing(name, code)
+                self.nothing(name, code)
                 continue
             value, code = self._plain(call)
             if value is None and code in FINAL:
-                self._nothing(name, code)
+                self.nothing(name, code)
             else:
                 self._power_calls[name] = call
                 self.sources[name] = call.__name__
@@ -130,14 +150,14 @@ class Gpu:
     def power(self) -> Timed:
         """Instant and average power (W) and the energy counter (J, since the driver was loaded), of one moment."""
         begin_ns = time.monotonic_ns()
-        answers = self._fields({name: (id_, 0) for name, id_ in self._power_fields.items()})
+        answers = self.field_values({name: (id_, 0) for name, id_ in self._power_fields.items()})
         for name, call in self._power_calls.items():
             answers[name] = self._plain(call)
         end_ns = time.monotonic_ns()
         values: Reading = {"power_instant_watts": None, "power_average_watts": None, "energy_joules": None}
         for name, (raw, code) in answers.items():
             if code != pynvml.NVML_SUCCESS:
-                self._nothing(name, code)
+                self.nothing(name, code)
             elif raw is None:
                 self._tell(name, "blank value")
             elif raw == 0 and name != "energy_joules":
@@ -150,12 +170,12 @@ class Gpu:
     def state(self) -> Timed:
         """Utilisation (ratio), memory (bytes), clocks (Hz), temperature (Celsius), throttle reasons (NVML's bits)."""
         begin_ns = time.monotonic_ns()
-        util = self._get("util_ratio", pynvml.nvmlDeviceGetUtilizationRates)
-        memory = self._get("memory_used_bytes", _memory)
-        sm_mhz = self._get("sm_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
-        memory_mhz = self._get("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
-        celsius = self._get("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
-        throttle = self._get("throttle_reasons", _throttle_reasons)
+        util = self.read("util_ratio", pynvml.nvmlDeviceGetUtilizationRates)
+        memory = self.read("memory_used_bytes", _memory)
+        sm_mhz = self.read("sm_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
+        memory_mhz = self.read("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
+        celsius = self.read("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+        throttle = self.read("throttle_reasons", _throttle_reasons)
         end_ns = time.monotonic_ns()
         percent = self._scaled("util_ratio", None if util is None else util.gpu)
         values: Reading = {
@@ -172,8 +192,8 @@ class Gpu:
     def pcie(self) -> Timed:
         """PCIe throughput (bytes/s) over the 20 ms that each of its two calls blocks. NVML's KB is read as 1,000 B."""
         begin_ns, call = time.monotonic_ns(), pynvml.nvmlDeviceGetPcieThroughput
-        tx = self._get("pcie_tx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_TX_BYTES)
-        rx = self._get("pcie_rx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+        tx = self.read("pcie_tx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+        rx = self.read("pcie_rx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_RX_BYTES)
         values: Reading = {
             "pcie_tx_bytes_per_s": self._scaled("pcie_tx_bytes_per_s", tx, 1000.0),
             "pcie_rx_bytes_per_s": self._scaled("pcie_rx_bytes_per_s", rx, 1000.0),
@@ -195,57 +215,64 @@ class Gpu:
             if code == pynvml.NVML_SUCCESS:
                 values[name] = self._scaled(name, raw, self._link_fields[name][1])
                 continue
-            self._nothing(name, code)
+            self.nothing(name, code)
             if code in FINAL:
                 del self._link_fields[name]
         return Timed(begin_ns, end_ns, values)
 
     def _link_answers(self) -> dict[str, tuple[Value, int]]:
-        return self._fields({name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()})
+        return self.field_values({name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()})
 
     def read_limit(self) -> float | None:
         """Re-reads the enforced power limit (W), which `power` then carries."""
-        raw = self._get("power_limit_watts", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+        raw = self.read("power_limit_watts", pynvml.nvmlDeviceGetEnforcedPowerLimit)
         milliwatts = self._scaled("power_limit_watts", raw)
         self.power_limit_watts = None if milliwatts is None else milliwatts / 1000
         return self.power_limit_watts
 
     def default_limit(self) -> float | None:
         """The power limit (W) this board has by default."""
-        raw = self._get("power_limit_default_watts", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+        raw = self.read("power_limit_default_watts", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
         return None if raw is None else raw / 1000.0
 
     def mig_enabled(self) -> bool | None:
         """Whether the GPU is cut into instances; None where it cannot be."""
-        modes = self._get("mig_mode", pynvml.nvmlDeviceGetMigMode)
+        modes = self.read("mig_mode", pynvml.nvmlDeviceGetMigMode)
         return None if modes is None else bool(modes[0])
 
     def application_clocks_hz(self) -> tuple[int | None, int | None]:
         """The SM clock asked for and the board's default for it, in Hz."""
         sm = pynvml.NVML_CLOCK_SM
-        now = self._get("application_clock_hz", pynvml.nvmlDeviceGetApplicationsClock, sm)
-        default = self._get("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
+        now = self.read("application_clock_hz", pynvml.nvmlDeviceGetApplicationsClock, sm)
+        default = self.read("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
         return None if now is None else now * 1_000_000, None if default is None else default * 1_000_000
 
     def process_ids(self) -> list[int] | None:
         """Pids (of the host's namespace) that compute on this GPU; None where that cannot be read."""
-        found = self._get("compute_processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
-        return None if found is None else [int(process.pid) for process in found]
+        found = self.processes()
+        return None if found is None else list(found)
+
+    def processes(self) -> dict[int, int | None] | None:
+        """Bytes of GPU memory by pid, None where the driver does not say (as under MIG); None: cannot be read."""
+        found = self.read("compute_processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        if found is None:
+            return None
+        used = {int(one.pid): one.usedGpuMemory for one in found}
+        return {pid: None if memory is None else _whole(clean(memory)) for pid, memory in used.items()}
 
     def describe(self) -> dict[str, Any]:
         """What does not change while the run goes on."""
-        limits = self._get("power_limit_constraints", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        memory = self._get("memory_used_bytes", _memory)
-        pci = self._get("pci_bus_id", pynvml.nvmlDeviceGetPciInfo)
-        max_mhz = self._get("sm_clock_max_hz", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
-        capability = self._get("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability)
+        limits = self.read("power_limit_constraints", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        memory = self.read("memory_used_bytes", _memory)
+        pci = self.read("pci_bus_id", pynvml.nvmlDeviceGetPciInfo)
+        max_mhz = self.read("sm_clock_max_hz", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
         return {
             "index": self.index,
             "uuid": self.uuid,
-            "name": self._get("name", pynvml.nvmlDeviceGetName),
-            "minor_number": self._get("minor_number", pynvml.nvmlDeviceGetMinorNumber),
+            "name": self.read("name", pynvml.nvmlDeviceGetName),
+            "minor_number": self.read("minor_number", pynvml.nvmlDeviceGetMinorNumber),
             "pci_bus_id": None if pci is None else pci.busId,
-            "compute_capability": None if capability is None else ".".join(map(str, capability)),
+            "compute_capability": self._capability(),
             "mig_mode": self.mig_enabled(),
             "memory_total_bytes": None if memory is None else memory.total,
             "power_limit_watts": self.read_limit(),
@@ -256,21 +283,25 @@ class Gpu:
         }
 
     def _usage_is_average(self) -> bool:
-        architecture = self._get("architecture", pynvml.nvmlDeviceGetArchitecture)
+        """Whether the older power call averages: by chip, else by architecture, else as nearly all since 2020 do."""
+        sensor = sensor_of(self._capability())
+        if sensor is not None:
+            return sensor.plain_window_s > 0
+        architecture = self.read("architecture", pynvml.nvmlDeviceGetArchitecture)
         if architecture is None or architecture == pynvml.NVML_DEVICE_ARCH_UNKNOWN:
-            return True  # every GPU since 2020 but one averages
-        capability = self._get("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability)
-        ga100 = (
-            architecture == pynvml.NVML_DEVICE_ARCH_AMPERE and capability is not None and tuple(capability) == (8, 0)
-        )
-        return bool(architecture >= pynvml.NVML_DEVICE_ARCH_AMPERE) and not ga100
+            return True
+        return bool(architecture >= pynvml.NVML_DEVICE_ARCH_AMPERE)
 
-    def _fields(self, wanted: dict[str, tuple[int, int]]) -> dict[str, tuple[Value, int]]:
+    def _capability(self) -> str | None:
+        capability = self.read("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability)
+        return None if capability is None else ".".join(map(str, capability))
+
+    def field_values(self, wanted: dict[str, tuple[int, int]]) -> dict[str, tuple[Value, int]]:
         """Value (None for a blank) and return code per name, all read by one call."""
         if not wanted:
             return {}
         try:
-            values = pynvml.nvmlDeviceGetFieldValues(self._handle, list(wanted.values()))
+            values = pynvml.nvmlDeviceGetFieldValues(self.handle, list(wanted.values()))
         except pynvml.NVMLError as error:
             self._lost_if(error.value)
             return dict.fromkeys(wanted, (None, error.value))
@@ -282,19 +313,20 @@ class Gpu:
 
     def _plain(self, call: Callable[[Any], int]) -> tuple[Value, int]:
         try:
-            return clean(call(self._handle)), pynvml.NVML_SUCCESS
+            return clean(call(self.handle)), pynvml.NVML_SUCCESS
         except pynvml.NVMLError as error:
             self._lost_if(error.value)
             return None, error.value
 
-    def _get(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def read(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What `call(handle, *arguments)` gives; None, and the reason told, where it gives nothing."""
         if name in self.unsupported:
             return None
         try:
-            return call(self._handle, *arguments)
+            return call(self.handle, *arguments)
         except pynvml.NVMLError as error:
             self._lost_if(error.value)
-            self._nothing(name, error.value)
+            self.nothing(name, error.value)
             return None
 
     def _scaled(self, name: str, raw: int | float | None, factor: int | float = 1) -> Value:
@@ -310,7 +342,8 @@ class Gpu:
         if code in GONE:
             raise GpuLostError(f"GPU {self.index} ({self.uuid}): {reason_of(code)}")
 
-    def _nothing(self, name: str, code: int) -> None:
+    def nothing(self, name: str, code: int) -> None:
+        """Notes that reading `name` gave nothing, for the reason that the return code names."""
         if code in FINAL:
             self.unsupported[name] = reason_of(code)
         self._tell(name, reason_of(code))
@@ -321,6 +354,10 @@ class Gpu:
                 return
             self._told.add((name, reason))
         self._report(self.uuid, name, reason)
+
+
+def _whole(value: Value) -> int | None:
+    return None if value is None else int(value)
 
 
 def _memory(handle: Any) -> Any:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 HOST_HZ = 2.0
 OPEN_TIMEOUT_S = 10.0
 JOIN_TIMEOUT_S = 1.0
+COST_PERIOD_S = 30.0
+OFF = "off"  # --dcgm
 
 
 class Signals:
@@ -94,12 +96,16 @@ class Opening(threading.Thread):
 class Sampler:
     """One sampler process."""
 
-    def __init__(self, *, run_id: str, out: Path, events: Path, hz: float, ready: Path | None = None) -> None:
+    def __init__(
+        self, *, run_id: str, out: Path, events: Path, hz: float, ready: Path | None = None, dcgm: str = OFF
+    ) -> None:
         self.run_id = run_id
+        self.dcgm = dcgm
         self.ready = ready
         self.out = out
         self.events = events
         self.hz = hz
+        self._begun_ns = time.monotonic_ns()
         self._stop = threading.Event()
         self._recorder: Recorder | None = None
         self._told_full = False
@@ -146,10 +152,11 @@ class Sampler:
             from harness.telemetry.nvml import GpuLostError
 
             self._fail(GpuLostError(f"GPU {index} does not answer: {why}"))
-        if nvml is not None and opening.gpus:
-            ended = self._with_gpus(opening.gpus, segment, hello, description, rng, signals)
-        else:
+        if not opening.gpus:
             self._describe_none(description)
+        if nvml is not None:
+            ended = self._with_gpus(nvml, opening.gpus, segment, hello, description, rng, signals)
+        else:
             self._say_ready()
             self._host_loop(segment, hello.host, rng, signals)
         return self._end(segment, signals, nvml if ended else None)
@@ -161,6 +168,7 @@ class Sampler:
 
     def _with_gpus(
         self,
+        nvml: "Nvml",
         gpus: "list[Gpu]",
         segment: "Segment",
         hello: Hello,
@@ -187,10 +195,19 @@ class Sampler:
             versions=hello.versions,
             rng=rng,
             ready=self._say_ready,
+            find=lambda known: nvml.others(known, self._unsupported),
         )
         watch.start()
+        dcgm = None
+        if self.dcgm != OFF:
+            from harness.telemetry.dcgm.watch import DcgmWatch
+
+            dcgm = DcgmWatch(self.dcgm, emit=emit, metric=self.metric, stop=self._stop, rng=rng)
+            dcgm.start()
         self._host_loop(segment, hello.host, rng, signals)
         self._stop.set()
+        if dcgm is not None:
+            dcgm.end(JOIN_TIMEOUT_S)
         return watch.join(JOIN_TIMEOUT_S)
 
     def _host_loop(self, segment: "Segment", host: str, rng: random.Random, signals: Signals) -> None:
@@ -202,7 +219,7 @@ class Sampler:
         reader = HostReader()
         now = time.monotonic_ns()
         ticks = Ticks(1 / min(self.hz, HOST_HZ), now, rng)
-        due, flush_ns = ticks.next(now), now
+        due, flush_ns, cost_ns = ticks.next(now), now, now
         while not signals.wait(max(0, min(due, flush_ns) - time.monotonic_ns()) / 1e9):
             begin = time.monotonic_ns()
             if begin >= due:
@@ -215,6 +232,9 @@ class Sampler:
             if begin >= flush_ns:
                 self._flush(segment)
                 flush_ns = begin + round(FLUSH_PERIOD_S * 1e9)
+            if begin >= cost_ns:  # now and then: a sampler that is killed has told it too
+                self._tell_cost()
+                cost_ns = begin + round(COST_PERIOD_S * 1e9)
 
     def _flush(self, segment: "Segment") -> None:
         try:
@@ -229,6 +249,7 @@ class Sampler:
             segment.close()
         except OSError as error:
             self._fail(error)
+        self._tell_cost()
         labels = {"lost": segment.lost_rows, "ended_by": signals.stopped}
         self.metric("telemetry.rows", float(segment.rows), "rows", labels)
         code = 1 if segment.lost_rows or self._told_full else 0
@@ -241,6 +262,11 @@ class Sampler:
         if nvml is not None:
             nvml.close()
         return code
+
+    def _tell_cost(self) -> None:
+        """CPU seconds of all threads so far, those of the start included, and the wall seconds they took."""
+        wall_s = (time.monotonic_ns() - self._begun_ns) / 1e9
+        self.metric("telemetry.cpu", time.process_time(), "s", {"wall_s": wall_s})
 
     def _say_ready(self) -> None:
         if self.ready is None:
@@ -286,12 +312,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hz", type=float, default=10.0, help="GPU samples per second, 10 if not given")
     parser.add_argument("--events", type=Path, help=f"events folder; ${EVENTS_VARIABLE}, else OUT/../events")
     parser.add_argument("--ready", type=Path, help="file to make once every GPU has given power, or there is none")
+    parser.add_argument("--dcgm", default=OFF, metavar="URL|dmon|off|auto", help="where DCGM's profiling fields are")
     options = parser.parse_args(arguments)
     if not 0 < options.hz <= 100:
         parser.error(f"--hz {options.hz:g}: allowed is more than 0 and at most 100")
     events = options.events or Path(os.environ.get(EVENTS_VARIABLE) or options.out.parent / "events")
     try:
-        sampler = Sampler(run_id=options.run_id, out=options.out, events=events, hz=options.hz, ready=options.ready)
+        sampler = Sampler(
+            run_id=options.run_id,
+            out=options.out,
+            events=events,
+            hz=options.hz,
+            ready=options.ready,
+            dcgm=options.dcgm,
+        )
         return sampler.run(signals)
     except OSError as error:
         print(f"sampler: cannot sample into {options.out}: {error}", file=sys.stderr)

@@ -6,27 +6,35 @@ A GPU that blocks (a driver that hangs while it falls off the bus) holds up its 
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from harness.protocol.events import Scalar
-from harness.telemetry.cadence import Refresh, Ticks, poll, refresh_of
+from harness.telemetry.cadence import MINIMUM_CHANGES, Refresh, Ticks, poll, refresh_of
 from harness.telemetry.contamination import Contamination
 from harness.telemetry.description import Description
+from harness.telemetry.health import ErrorEvents, ProcessMemory, memory_errors, mig_instances
 from harness.telemetry.nvml import Gpu, GpuLostError
 from harness.telemetry.values import Timed
 
 STATE_PERIOD_S = 0.2  # NVML averages utilisation over 1/6 s or more
 SLOW_PERIOD_S = 1.0  # each PCIe call blocks 20 ms
-LIMIT_PERIOD_S = 10.0
+LIMIT_PERIOD_S = 1.0
 CHECK_PERIOD_S = 5.0
 MEASURE_S = 1.2  # ten refreshes of a counter that has a tenth of a second
 MEASURE_STEP_S = 0.002
+LEARN_S = 6.0  # a counter that was too slow for the measurement is watched so long by the ordinary readings
+RESCAN_PERIOD_S = 5.0
+FIRST = -1  # the first look, among the places of the slow work
 LONGEST_PERIOD_S = 1.0  # power is read at least this often, whatever its counter does
 
 Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Fail = Callable[[BaseException], None]
 Emit = Callable[[str, Timed], None]  # gpu uuid, readings
+Find = Callable[[Container[str]], Sequence[Gpu]]  # known UUIDs -> GPUs that answer and are not among them
+
+POWER_NAMES = ("power_instant_watts", "power_average_watts", "energy_joules")
+Polls = dict[str, list[tuple[int, float | None]]]
 
 
 class GpuWatch:
@@ -46,9 +54,14 @@ class GpuWatch:
         versions: Mapping[str, str],
         rng: random.Random,
         ready: Callable[[], None] = lambda: None,
+        find: Find = lambda known: (),
     ) -> None:
-        """`ready` is called once, as soon as every GPU has given a power row or will never give one."""
-        self._gpus = gpus
+        """`ready` is called once, as soon as every GPU has given a power row or will never give one.
+
+        `find` is asked every few seconds for GPUs that appeared or came back.
+        """
+        self._gpus = list(gpus)
+        self._find = find
         self._run_id = run_id
         self._hz = hz
         self._stop = stop
@@ -67,9 +80,13 @@ class GpuWatch:
 
     def start(self) -> None:
         """Starts the threads."""
-        for gpu in self._gpus:
+        for gpu in list(self._gpus):
             self._spawn(f"gpu-{gpu.index}", self._watch, gpu)
         self._spawn("slow", self._slow)
+        self._spawn("rescan", self._rescan)
+        self._errors(self._gpus)
+        if not self._gpus:
+            self._ready()
 
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads to end; False when one is held up inside the driver."""
@@ -82,6 +99,26 @@ class GpuWatch:
         thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _errors(self, gpus: Sequence[Gpu]) -> None:
+        if gpus:
+            thread = ErrorEvents(list(gpus), self._metric, self._stop)
+            self._threads.append(thread)
+            thread.start()
+
+    def _rescan(self) -> None:
+        """Takes up GPUs that appear, and lost ones that answer again, in a thread that a sick driver may hold up."""
+        while not self._stop.wait(RESCAN_PERIOD_S):
+            with self._lock:
+                here = {gpu.uuid for gpu in self._gpus} - self._lost
+            for gpu in self._find(here):
+                with self._lock:
+                    back = gpu.uuid in self._lost
+                    self._lost.discard(gpu.uuid)
+                    self._gpus = [one for one in self._gpus if one.uuid != gpu.uuid] + [gpu]
+                self._metric("telemetry.gpu_returned" if back else "telemetry.gpu_appeared", 1.0, "", {"gpu": gpu.uuid})
+                self._spawn(f"gpu-{gpu.index}", self._watch, gpu)
+                self._errors([gpu])
 
     def _guarded(self, gpu: Gpu, work: Callable[[Gpu], object]) -> bool:
         """Runs work on a GPU; False when that failed. A loss is recorded once and ends this GPU's rows only."""
@@ -113,25 +150,39 @@ class GpuWatch:
     def _fast(self, gpu: Gpu) -> None:
         gpu.prepare()
         gpu.read_limit()
-        period_s = self._measure(gpu)
-        # State is read with every n-th power reading: one waking up for both halves what the sampler costs.
-        every = max(1, round(STATE_PERIOD_S / period_s))
+        refresh = self._measure(gpu)
+        learnt: Polls | None = {name: [] for name in POWER_NAMES} if any(map(_slow_one, refresh.values())) else None
+        period_s = _period_s(refresh, self._hz)
+        self._describe_refresh(gpu, refresh, period_s)
         now = time.monotonic_ns()
-        ticks, turn = Ticks(period_s, now, self._rng), 0
-        due = ticks.next(now)
-        while not self._wait_until(due):
-            if gpu.uuid in self._lost:
-                return
-            self._power(gpu)
-            if turn == 0:
-                self._begun(gpu)
-            if turn % every == 0:
-                self._emit(gpu.uuid, gpu.state())
-            turn += 1
-            due = ticks.next(time.monotonic_ns())
-        self._metric("telemetry.ticks", float(turn), "ticks", {"gpu": gpu.uuid, "skipped": ticks.skipped})
+        ticks, turn, skipped, state_ns = Ticks(period_s, now, self._rng), 0, 0, now
+        learn_until_ns, due = now + round(LEARN_S * 1e9), ticks.next(now)
+        try:
+            while not self._wait_until(due):
+                if gpu.uuid in self._lost:
+                    return
+                reading = self._power(gpu)
+                if turn == 0:
+                    self._begun(gpu)
+                # State is read with a power reading: one waking up for both halves what the sampler costs.
+                if reading.end_ns >= state_ns:
+                    self._emit(gpu.uuid, gpu.state())
+                    state_ns += max(round(STATE_PERIOD_S * 1e9), reading.end_ns - state_ns)
+                turn += 1
+                if learnt is not None:
+                    for name in POWER_NAMES:
+                        learnt[name].append((reading.mono_ns, reading.values[name]))
+                    if reading.end_ns >= learn_until_ns:
+                        refresh, learnt = _learn(refresh, learnt), None
+                        period_s = _period_s(refresh, self._hz)
+                        self._describe_refresh(gpu, refresh, period_s)
+                        skipped += ticks.skipped
+                        ticks = Ticks(period_s, time.monotonic_ns(), self._rng)
+                due = ticks.next(time.monotonic_ns())
+        finally:
+            self._metric("telemetry.ticks", float(turn), "ticks", {"gpu": gpu.uuid, "skipped": skipped + ticks.skipped})
 
-    def _power(self, gpu: Gpu) -> None:
+    def _power(self, gpu: Gpu) -> Timed:
         reading = gpu.power()
         energy, before = reading.values["energy_joules"], self._energy.get(gpu.uuid)
         if energy is not None:
@@ -140,54 +191,58 @@ class GpuWatch:
                 self._metric("telemetry.energy_counter_fell", float(energy), "J", labels)
             self._energy[gpu.uuid] = float(energy)
         self._emit(gpu.uuid, reading)
+        return reading
 
-    def _measure(self, gpu: Gpu) -> float:
-        """Polls power and energy densely, writes how often they refresh, and returns the period to read them at."""
-        names = ("power_instant_watts", "power_average_watts", "energy_joules")
+    def _measure(self, gpu: Gpu) -> dict[str, Refresh]:
+        """How often power and energy refresh, by polling them densely for a moment."""
 
         def read() -> list[tuple[int, float | None]]:
             reading = gpu.power()
-            return [(reading.mono_ns, reading.values[name]) for name in names]
+            return [(reading.mono_ns, reading.values[name]) for name in POWER_NAMES]
 
         series = poll(read, duration_s=MEASURE_S, step_s=MEASURE_STEP_S, wait=self._stop.wait, now_ns=time.monotonic_ns)
-        refresh = dict(zip(names, map(refresh_of, series), strict=False))
-        # One call reads them all, so it is made as often as the quickest of them has something new.
-        known = [r.period_s for r in refresh.values() if r.period_s is not None]
-        unresolved = any(r.period_s is None and r.changes for r in refresh.values())
-        period_s = 1 / self._hz
-        if known and not unresolved:
-            period_s = max(period_s, min(*known, LONGEST_PERIOD_S))
+        return dict(zip(POWER_NAMES, map(refresh_of, series), strict=False))
+
+    def _describe_refresh(self, gpu: Gpu, refresh: Mapping[str, Refresh], period_s: float) -> None:
         self._describe(gpu, {**_refresh_facts(refresh), **_source_facts(gpu), "sample_period_s": period_s})
-        return period_s
 
     def _slow(self) -> None:
-        checks: dict[str, Contamination] = {}
-        for gpu in self._gpus:
-            self._guarded(gpu, lambda gpu: self._first_look(gpu, checks))
+        looked: dict[Gpu, _Looks] = {}
         now = time.monotonic_ns()
-        failed: set[tuple[str, int]] = set()
+        failed: set[tuple[Gpu, int]] = set()
         ticks: list[tuple[Ticks, Callable[[Gpu], object]]] = [
             (Ticks(SLOW_PERIOD_S, now, self._rng), self._traffic),
             (Ticks(LIMIT_PERIOD_S, now, self._rng), Gpu.read_limit),
-            (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: checks[gpu.uuid].check()),
+            (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: looked[gpu].check()),
         ]
+        self._first_looks(looked, failed)
         due = [tick.next(now) for tick, _ in ticks]
         while not self._wait_until(min(due)):
+            self._first_looks(looked, failed)  # at GPUs that appeared or came back
             for place, (tick, work) in enumerate(ticks):
                 if time.monotonic_ns() < due[place]:
                     continue
-                for gpu in self._gpus:
-                    if gpu.uuid in self._lost or (gpu.uuid, place) in failed or self._stop.is_set():
+                for gpu in list(self._gpus):
+                    if gpu.uuid in self._lost or (gpu, place) in failed or self._stop.is_set() or gpu not in looked:
                         continue
                     if not self._guarded(gpu, work):
-                        failed.add((gpu.uuid, place))
+                        failed.add((gpu, place))
                 due[place] = tick.next(time.monotonic_ns())
 
-    def _first_look(self, gpu: Gpu, checks: dict[str, Contamination]) -> None:
+    def _first_looks(self, looked: "dict[Gpu, _Looks]", failed: set[tuple[Gpu, int]]) -> None:
+        for gpu in list(self._gpus):
+            if gpu in looked or (gpu, FIRST) in failed or gpu.uuid in self._lost:
+                continue
+            if not self._guarded(gpu, lambda gpu: self._first_look(gpu, looked)):
+                failed.add((gpu, FIRST))
+
+    def _first_look(self, gpu: Gpu, looked: "dict[Gpu, _Looks]") -> None:
         facts = gpu.describe()
-        self._describe(gpu, {**facts, **self._versions})
-        checks[gpu.uuid] = Contamination(gpu, self._run_id, self._metric, facts["sm_clock_max_hz"])
-        checks[gpu.uuid].check()
+        self._describe(gpu, {**facts, "mig_instances": mig_instances(gpu), **self._versions})
+        contamination = Contamination(gpu, self._run_id, self._metric, facts["sm_clock_max_hz"])
+        looks = _Looks(gpu, contamination, ProcessMemory(gpu, self._metric), self._emit)
+        looks.check()
+        looked[gpu] = looks
 
     def _traffic(self, gpu: Gpu) -> None:
         if not {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} <= gpu.unsupported.keys():
@@ -203,6 +258,44 @@ class GpuWatch:
 
     def _wait_until(self, due_ns: int) -> bool:
         return self._stop.wait(max(0, due_ns - time.monotonic_ns()) / 1e9)
+
+
+class _Looks:
+    """What is looked at now and then of one GPU."""
+
+    def __init__(self, gpu: Gpu, contamination: Contamination, memory: ProcessMemory, emit: Emit) -> None:
+        self._gpu = gpu
+        self._contamination = contamination
+        self._memory = memory
+        self._emit = emit
+
+    def check(self) -> None:
+        """Raises GpuLostError once the GPU is gone."""
+        self._contamination.check()
+        self._memory.check()
+        if not {"ecc_corrected_errors", "ecc_uncorrected_errors"} <= self._gpu.unsupported.keys():
+            self._emit(self._gpu.uuid, memory_errors(self._gpu))
+
+
+def _slow_one(refresh: Refresh) -> bool:
+    """Whether a sensor gives readings, but too few new ones for its period to be known."""
+    return refresh.period_s is None and refresh.resolution_s is not None and refresh.changes < MINIMUM_CHANGES
+
+
+def _learn(refresh: Mapping[str, Refresh], polls: Polls) -> dict[str, Refresh]:
+    """The periods as first measured; where that was too short, as the polls made since then tell."""
+    later = {name: refresh_of(polls[name]) for name in refresh}
+    return {
+        name: later[name] if _slow_one(before) and later[name].period_s is not None else before
+        for name, before in refresh.items()
+    }
+
+
+def _period_s(refresh: Mapping[str, Refresh], hz: float) -> float:
+    """Seconds between readings: one call reads all, so as often as the quickest of them has something new."""
+    known = [r.period_s for r in refresh.values() if r.period_s is not None]
+    unresolved = any(r.period_s is None and r.changes for r in refresh.values())
+    return max(1 / hz, min(*known, LONGEST_PERIOD_S)) if known and not unresolved else 1 / hz
 
 
 def _refresh_facts(refresh: Mapping[str, Refresh]) -> dict[str, Any]:

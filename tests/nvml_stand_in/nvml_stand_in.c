@@ -14,7 +14,18 @@
  *     energy_start_mj, energy_rate_mw, energy_refresh_us, energy_wrap_mj, energy_reset_after (calls)
  *     util, memory_total, memory_used, sm_mhz, sm_max_mhz, memory_mhz, celsius, throttle, pcie_kb, nvlink_kib,
  *     limit_mw, limit_default_mw, app_mhz, app_default_mhz, mig, arch, cc_major, cc_minor
- *     pids 12,34                compute processes
+ *     pids 12,34                compute processes; memory_of_pids: bytes that each of them uses
+ *     ecc_corrected, ecc_uncorrected   memory errors so far (error.ecc CODE: none are counted)
+ *     xid CODE                  an Xid error, each time the number changes (xid_supported 0: events are not supported)
+ *     mig_instances N           MIG instances, with mig 1
+ *
+ * Times of a history are microseconds since origin_us (a monotonic instant; else the first initialisation):
+ *     history FILE              lines "milliseconds milliwatts", played one after the other; the last one holds
+ *     history_loop 1            after the last line comes the first
+ *     power_window_us N         instant power is the mean of the last N us before its refresh (0: the value then)
+ *     silent_from_us, silent_to_us   power and energy return UNKNOWN between
+ *     energy_reset_us           the counter begins again at 0 there
+ *     limit_at_us, limit_then_mw     the limit from then on
  *
  * Compile with -DWITHOUT_FIELD_VALUES for a library as old as that. Struct layouts and numbers: nvml.h.
  */
@@ -28,7 +39,7 @@
 
 #define MAX_SETTINGS 512
 #define MAX_GPUS 64
-enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, LOST = 15 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, LOST = 15, UNKNOWN = 999 };
 
 typedef struct { int gpu; char key[48]; char text[160]; } setting_t;
 typedef void *device_t;
@@ -59,6 +70,10 @@ static ino_t loaded_inode;
 static unsigned long long calls[MAX_GPUS];
 static uint64_t origin_us;
 static int initialised;
+
+#define MAX_PIECES 4096
+typedef struct { int count; uint64_t end_us[MAX_PIECES]; double mw[MAX_PIECES], joined[MAX_PIECES]; char path[160]; } history_t;
+static history_t *histories[MAX_GPUS];
 
 static uint64_t now_us(void) {
     struct timespec t;
@@ -137,7 +152,11 @@ static int enter(int gpu, const char *call, long long latency_us) {
     return (int)error;
 }
 
-static int index_of(device_t device) { return (int)((intptr_t)device - 1); }
+/* Handles: GPU n is n + 1, its MIG instance i is 1000 + 10 n + i. */
+static int is_mig(device_t device) { return (intptr_t)device >= 1000; }
+static int index_of(device_t device) {
+    return is_mig(device) ? (int)(((intptr_t)device - 1000) / 10) : (int)((intptr_t)device - 1);
+}
 
 static uint64_t refreshes(int gpu, const char *key, long long otherwise, uint64_t *at_us) {
     uint64_t period = (uint64_t)get(gpu, key, otherwise);
@@ -147,7 +166,68 @@ static uint64_t refreshes(int gpu, const char *key, long long otherwise, uint64_
     return n;
 }
 
+/* The history of a GPU, read once; NULL when it has none. joined: milliwatt x microseconds up to the piece's end. */
+static history_t *history_of(int gpu) {
+    pthread_mutex_lock(&state_lock);
+    const char *path = text_of(gpu, "history");
+    if (path && (!histories[gpu] || strcmp(histories[gpu]->path, path) != 0)) {
+        history_t *h = calloc(1, sizeof *h);
+        FILE *file = fopen(path, "r");
+        double ms, mw, at = 0, sum = 0;
+        while (file && h->count < MAX_PIECES && fscanf(file, "%lf %lf", &ms, &mw) == 2) {
+            at += ms * 1000;
+            sum += ms * 1000 * mw;
+            h->end_us[h->count] = (uint64_t)at;
+            h->mw[h->count] = mw;
+            h->joined[h->count++] = sum;
+        }
+        if (file) fclose(file);
+        snprintf(h->path, sizeof h->path, "%s", path);
+        histories[gpu] = h;
+    }
+    history_t *found = path && histories[gpu]->count ? histories[gpu] : NULL;
+    pthread_mutex_unlock(&state_lock);
+    return found;
+}
+
+/* Milliwatt x microseconds from the origin to `at`. */
+static double joined_until(int gpu, const history_t *h, double at) {
+    double whole = (double)h->end_us[h->count - 1], sum = 0, before = 0, begin = 0;
+    if (at <= 0) return 0;
+    if (at > whole && get(gpu, "history_loop", 0)) {
+        double rounds = (double)(uint64_t)(at / whole);
+        sum = rounds * h->joined[h->count - 1];
+        at -= rounds * whole;
+    }
+    for (int i = 0; i < h->count; i++) {
+        if (at < (double)h->end_us[i]) return sum + before + (at - begin) * h->mw[i];
+        before = h->joined[i];
+        begin = (double)h->end_us[i];
+    }
+    return sum + before + (at - begin) * h->mw[h->count - 1];
+}
+
+static double mean_mw(int gpu, const history_t *h, double from, double to) {
+    if (from < 0) from = 0;
+    if (to <= from) to = from + 1;
+    return (joined_until(gpu, h, to) - joined_until(gpu, h, from)) / (to - from);
+}
+
+static int silent(int gpu) {
+    long long from = get(gpu, "silent_from_us", -1);
+    long long now = (long long)(now_us() - origin_us);
+    return from >= 0 && now >= from && now < get(gpu, "silent_to_us", from);
+}
+
 static unsigned int power_mw(int gpu, const char *key, long long otherwise) {
+    const history_t *h = history_of(gpu);
+    if (h) {
+        uint64_t then;
+        refreshes(gpu, "power_refresh_us", 100000, &then);
+        if (strcmp(key, "power_average_mw") == 0) return (unsigned int)mean_mw(gpu, h, (double)then - 1e6, (double)then);
+        double window = (double)get(gpu, "power_window_us", 0);
+        return (unsigned int)mean_mw(gpu, h, (double)then - (window > 0 ? window : 1), (double)then);
+    }
     uint64_t at;
     uint64_t n = refreshes(gpu, "power_refresh_us", 100000, &at);
     return (unsigned int)(get(gpu, key, otherwise) + (long long)(n % 5) * get(gpu, "power_ripple_mw", 10));
@@ -157,6 +237,11 @@ static unsigned long long energy_mj(int gpu) {
     uint64_t at;
     refreshes(gpu, "energy_refresh_us", 100000, &at);
     unsigned long long counted = (unsigned long long)((double)get(gpu, "energy_rate_mw", 300000) * (double)at / 1e6);
+    const history_t *h = history_of(gpu);
+    if (h) counted = (unsigned long long)(joined_until(gpu, h, (double)at) / 1e6);
+    long long reset_us = get(gpu, "energy_reset_us", -1);
+    if (h && reset_us >= 0 && (long long)at >= reset_us)
+        return counted - (unsigned long long)(joined_until(gpu, h, (double)reset_us) / 1e6);
     long long reset_after = get(gpu, "energy_reset_after", -1), wrap = get(gpu, "energy_wrap_mj", 0);
     unsigned long long value = (unsigned long long)get(gpu, "energy_start_mj", 1000000) + counted;
     pthread_mutex_lock(&state_lock);
@@ -178,6 +263,7 @@ int nvmlInitWithFlags(unsigned int flags) {
     if (origin_us == 0) origin_us = now_us();
     pthread_mutex_unlock(&state_lock);
     int code = enter(-1, "init", 0);
+    origin_us = (uint64_t)get(-1, "origin_us", (long long)origin_us);
     if (code != OK) initialised = 0;
     return code;
 }
@@ -205,6 +291,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, device_t *device) {
 }
 int nvmlDeviceGetUUID(device_t device, char *text, unsigned int length) {
     ENTER("uuid", 0);
+    if (is_mig(device)) {
+        snprintf(text, length, "MIG-00000000-0000-4000-8000-%06d%06d", gpu, (int)((intptr_t)device % 10));
+        return OK;
+    }
     snprintf(text, length, "GPU-00000000-0000-4000-8000-%012d", gpu);
     return OK;
 }
@@ -246,6 +336,61 @@ int nvmlDeviceGetMigMode(device_t device, unsigned int *current, unsigned int *p
     *current = *pending = (unsigned int)get(gpu, "mig", 0);
     return OK;
 }
+int nvmlDeviceGetMaxMigDeviceCount(device_t device, unsigned int *count) {
+    ENTER("mig_count", 0);
+    *count = 7;
+    return OK;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t device, unsigned int index, device_t *mig) {
+    ENTER("mig_handle", 0);
+    *mig = (device_t)(intptr_t)(1000 + 10 * gpu + (int)index);
+    return (long long)index < get(gpu, "mig_instances", 0) ? OK : NOT_FOUND;
+}
+int nvmlDeviceGetGpuInstanceId(device_t device, unsigned int *id) {
+    ENTER("gpu_instance", 0);
+    *id = (unsigned int)((intptr_t)device % 10) + 7;
+    return OK;
+}
+int nvmlDeviceGetComputeInstanceId(device_t device, unsigned int *id) {
+    ENTER("compute_instance", 0);
+    *id = 0;
+    return OK;
+}
+typedef struct { device_t device; unsigned long long type, data; unsigned int gi, ci; } event_t;
+typedef struct { int listening[MAX_GPUS]; } events_t;
+static long long last_xid[MAX_GPUS];
+int nvmlEventSetCreate(events_t **set) {
+    *set = calloc(1, sizeof **set);
+    return enter(-1, "event_set", 0);
+}
+int nvmlEventSetFree(events_t *set) {
+    free(set);
+    return OK;
+}
+int nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types) {
+    ENTER("event_types", 0);
+    *types = get(gpu, "xid_supported", 1) ? 0xBu : 0u;
+    return OK;
+}
+int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, events_t *set) {
+    ENTER("register_events", 0);
+    set->listening[gpu] = types != 0;
+    return OK;
+}
+int nvmlEventSetWait_v2(events_t *set, event_t *event, unsigned int timeout_ms) {
+    for (uint64_t end = now_us() + timeout_ms * 1000ull; now_us() < end;) {
+        int code = enter(-1, "event_wait", 20000);
+        if (code != OK) return code;
+        for (int gpu = 0; gpu < MAX_GPUS; gpu++) {
+            long long xid = set->listening[gpu] ? get(gpu, "xid", 0) : 0;
+            if (xid == 0 || xid == last_xid[gpu]) continue;
+            last_xid[gpu] = xid;
+            *event = (event_t){(device_t)(intptr_t)(gpu + 1), 8, (unsigned long long)xid, 0xFFFFFFFFu, 0xFFFFFFFFu};
+            return OK;
+        }
+    }
+    return TIMEOUT;
+}
 int nvmlDeviceGetMemoryInfo(device_t device, memory_t *memory) {
     ENTER("memory", 0);
     memory->total = (unsigned long long)get(gpu, "memory_total", 85899345920LL);
@@ -276,18 +421,20 @@ int nvmlDeviceGetPowerManagementDefaultLimit(device_t device, unsigned int *limi
 }
 int nvmlDeviceGetEnforcedPowerLimit(device_t device, unsigned int *limit) {
     ENTER("limit", 0);
-    *limit = (unsigned int)get(gpu, "limit_mw", 700000);
+    long long at = get(gpu, "limit_at_us", -1);
+    int later = at >= 0 && (long long)(now_us() - origin_us) >= at;
+    *limit = (unsigned int)get(gpu, later ? "limit_then_mw" : "limit_mw", 700000);
     return OK;
 }
 int nvmlDeviceGetPowerUsage(device_t device, unsigned int *power) {
     ENTER("power", 0);
     *power = power_mw(gpu, "power_average_mw", 310000);
-    return OK;
+    return silent(gpu) ? UNKNOWN : OK;
 }
 int nvmlDeviceGetTotalEnergyConsumption(device_t device, unsigned long long *energy) {
     ENTER("energy_call", 0);
     *energy = energy_mj(gpu);
-    return OK;
+    return silent(gpu) ? UNKNOWN : OK;
 }
 int nvmlDeviceGetUtilizationRates(device_t device, utilization_t *rates) {
     ENTER("util", 0);
@@ -344,6 +491,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned int *count
         if (processes && n < room) {
             memset(&processes[n], 0, sizeof *processes);
             processes[n].pid = (unsigned int)strtoul(pid, NULL, 10);
+            processes[n].used = (unsigned long long)get(gpu, "memory_of_pids", 0);
         }
         n++;
     }
@@ -366,16 +514,22 @@ int nvmlDeviceGetFieldValues(device_t device, int count, field_value_t *values) 
         switch (v->field) {
         case 186:
             v->value.ui = power_mw(gpu, "power_instant_mw", 300000);
-            v->result = (uint32_t)field_error(gpu, "power_instant");
+            v->result = (uint32_t)(silent(gpu) ? UNKNOWN : field_error(gpu, "power_instant"));
             break;
         case 185:
             v->value.ui = power_mw(gpu, "power_average_mw", 310000);
-            v->result = (uint32_t)field_error(gpu, "power_average");
+            v->result = (uint32_t)(silent(gpu) ? UNKNOWN : field_error(gpu, "power_average"));
             break;
         case 83:
             v->type = 3; /* unsigned long long */
             v->value.ull = energy_mj(gpu);
-            v->result = (uint32_t)field_error(gpu, "energy");
+            v->result = (uint32_t)(silent(gpu) ? UNKNOWN : field_error(gpu, "energy"));
+            break;
+        case 3:
+        case 4:
+            v->type = 3;
+            v->value.ull = (unsigned long long)get(gpu, v->field == 3 ? "ecc_corrected" : "ecc_uncorrected", 0);
+            v->result = (uint32_t)field_error(gpu, "ecc");
             break;
         case 138:
         case 139:

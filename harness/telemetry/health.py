@@ -1,0 +1,176 @@
+"""What a GPU says about itself beside its readings: memory errors, Xid errors, MIG instances, memory by process."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pynvml
+
+from harness.protocol.events import Scalar
+from harness.telemetry.nvml import Gpu
+from harness.telemetry.values import FINAL, Reading, Timed, reason_of
+
+WAIT_MS = 500  # one wait for an event; the end of the sampler waits for no longer
+MEMORY_STEP = 64 * 2**20  # bytes by which the memory of a process must change to be told again
+
+_ECC = {
+    "ecc_corrected_errors": pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
+    "ecc_uncorrected_errors": pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
+}
+_EVENTS = {
+    pynvml.nvmlEventTypeXidCriticalError: "telemetry.xid",
+    pynvml.nvmlEventTypeDoubleBitEccError: "telemetry.ecc_uncorrected",
+}
+
+Tell = Callable[[str, float | None, str, Mapping[str, Scalar]], None]  # name, value, unit, labels
+
+
+def memory_errors(gpu: Gpu) -> Timed:
+    """Errors of all the GPU's memories since the driver was loaded; None where ECC is off or not there.
+
+    Raises:
+        GpuLostError: the GPU is gone.
+    """
+    begin_ns = time.monotonic_ns()
+    wanted = {name: id_ for name, id_ in _ECC.items() if name not in gpu.unsupported}
+    answers = gpu.field_values({name: (id_, 0) for name, id_ in wanted.items()})
+    values: Reading = dict.fromkeys(_ECC)
+    for name, (raw, code) in answers.items():
+        if code != pynvml.NVML_SUCCESS:
+            gpu.nothing(name, code)
+        else:
+            values[name] = raw
+    return Timed(begin_ns, time.monotonic_ns(), values)
+
+
+def mig_instances(gpu: Gpu) -> list[dict[str, Any]]:
+    """UUID, GPU instance, compute instance and memory (bytes) of each MIG instance; none where MIG is off.
+
+    Raises:
+        GpuLostError: the GPU is gone.
+    """
+    if not gpu.mig_enabled():
+        return []
+    count = gpu.read("mig_instances", pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
+    found = []
+    for place in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
+            found.append(
+                {
+                    "uuid": pynvml.nvmlDeviceGetUUID(handle),
+                    "gpu_instance": pynvml.nvmlDeviceGetGpuInstanceId(handle),
+                    "compute_instance": pynvml.nvmlDeviceGetComputeInstanceId(handle),
+                    "memory_total_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                }
+            )
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # a place without an instance
+                gpu.nothing("mig_instances", error.value)
+    return found
+
+
+class ProcessMemory:
+    """GPU memory of each process of one GPU, told when it changes."""
+
+    def __init__(self, gpu: Gpu, tell: Tell) -> None:
+        self._gpu = gpu
+        self._tell = tell
+        self._told: dict[int, int | None] = {}
+
+    def check(self) -> None:
+        """Tells `telemetry.process_memory` (bytes; None: the driver does not say) of what changed; 0: it ended.
+
+        Raises:
+            GpuLostError: the GPU is gone.
+        """
+        found = self._gpu.processes()
+        if found is None:
+            return
+        for pid, memory in found.items():
+            if pid not in self._told or _differ(self._told[pid], memory):
+                self._note(pid, memory)
+        for pid in set(self._told) - set(found):
+            self._note(pid, 0)
+            del self._told[pid]
+
+    def _note(self, pid: int, memory: int | None) -> None:
+        self._told[pid] = memory
+        value = None if memory is None else float(memory)
+        self._tell("telemetry.process_memory", value, "byte", {"gpu": self._gpu.uuid, "pid": pid})
+
+
+class ErrorEvents(threading.Thread):
+    """Waits for Xid and double-bit ECC errors of some GPUs, and tells each as a metric when it happens."""
+
+    def __init__(self, gpus: Sequence[Gpu], tell: Tell, stop: threading.Event) -> None:
+        super().__init__(name="errors", daemon=True)
+        self._gpus = gpus
+        self._tell = tell
+        self._stopped = stop
+
+    def run(self) -> None:
+        """Ends when told to stop, when no GPU can report errors, or when the driver stops answering."""
+        try:
+            events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            for gpu in self._gpus:
+                gpu.nothing("xid", error.value)
+            return
+        try:
+            listening = [gpu for gpu in self._gpus if self._register(gpu, events)]
+            while listening and not self._stopped.is_set():
+                if not self._wait(events):
+                    return
+        finally:
+            _free(events)
+
+    def _register(self, gpu: Gpu, events: Any) -> bool:
+        wanted = sum(_EVENTS)
+        try:
+            supported = wanted & int(pynvml.nvmlDeviceGetSupportedEventTypes(gpu.handle))
+            if not supported & pynvml.nvmlEventTypeXidCriticalError:
+                gpu.nothing("xid", pynvml.NVML_ERROR_NOT_SUPPORTED)
+                return False
+            pynvml.nvmlDeviceRegisterEvents(gpu.handle, supported, events)
+        except pynvml.NVMLError as error:
+            gpu.nothing("xid", error.value)
+            return False
+        return True
+
+    def _wait(self, events: Any) -> bool:
+        try:
+            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return True
+            if error.value in FINAL or self._stopped.wait(WAIT_MS / 1000):
+                return False
+            self._tell("telemetry.unsupported", None, "", {"field": "xid", "reason": reason_of(error.value)})
+            return bool(error.value == pynvml.NVML_ERROR_GPU_IS_LOST)  # the others go on
+        name = _EVENTS.get(event.eventType)
+        if name is not None:
+            value = float(event.eventData) if name == "telemetry.xid" else None
+            self._tell(name, value, "", {"gpu": _uuid(event.device)})
+        return True
+
+
+def _differ(before: int | None, now: int | None) -> bool:
+    if before is None or now is None:
+        return before is not now
+    return abs(now - before) >= MEMORY_STEP
+
+
+def _uuid(device: Any) -> str | None:
+    try:
+        return str(pynvml.nvmlDeviceGetUUID(device))
+    except pynvml.NVMLError:
+        return None  # gone with its error
+
+
+def _free(events: Any) -> None:
+    try:
+        pynvml.nvmlEventSetFree(events)
+    except pynvml.NVMLError:
+        return
