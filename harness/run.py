@@ -216,7 +216,9 @@ def sampler_arguments(folder: RunFolder, spec: RunSpec, ready: Path) -> tuple[st
     """The argv of the project's own telemetry sampler, which makes the file `ready` once every GPU has given power."""
     module = ("-P", "-m", "harness.telemetry.sampler")
     places = ("--out", str(folder.path / "samples"), "--ready", str(ready))
-    return (sys.executable, *module, "--run-id", folder.run_id, *places, "--hz", f"{spec.sample_hz:g}")
+    dcgm = spec.dcgm if spec.device is Device.CUDA else "off"
+    what = ("--hz", f"{spec.sample_hz:g}", "--dcgm", dcgm)
+    return (sys.executable, *module, "--run-id", folder.run_id, *places, *what)
 
 
 def idle_seconds(environ: Mapping[str, str] = os.environ) -> float:

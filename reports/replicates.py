@@ -20,7 +20,7 @@ from results.store import RunTables
 from results.sync_proof import SyncProof
 
 # Two runs that differ in these are still replicates of one cell: the limits and the cadence of watching change no work.
-NOT_OF_A_CELL = (POOLED, "timeout", "sample_hz")
+NOT_OF_A_CELL = (POOLED, "timeout", "sample_hz", "dcgm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,8 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--turn-tokens", _WHOLE, None, "Tokens of one live reply. Default: 2048 | 128."),
     ("--timeout", _NUMBER, "SECONDS", "End the run after this time. Default: no limit (a stall always ends it)."),
     ("--sample-hz", _NUMBER, None, "Telemetry samples a second. Default: 10."),
+    ("--dcgm", _NAME, "URL|dmon|off|auto", "Where DCGM's profiling fields are read: a dcgm-exporter, `dcgmi dmon`."
+     " Default: auto (an exporter on this machine, else dmon)."),
 )  # fmt: skip
 
 

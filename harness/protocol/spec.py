@@ -153,6 +153,7 @@ class RunSpec:
     corpus_digest: str = ""
     trace: str = ""  # the file that tools = replay play
     trace_digest: str = ""
+    dcgm: str = "auto"  # address of a dcgm-exporter | dmon | off | auto; in neither digest
     record: str | None = None  # file that tool calls are recorded into; in neither digest
     as_shipped: bool = False
     unverified: bool = False  # leave to run what an adapter refuses until someone has checked it; in neither digest
@@ -213,6 +214,10 @@ class RunSpec:
         _require(self.sample_hz > 0, "sample_hz", self.sample_hz, "more than 0, e.g. 10")
         _require(self.sample_hz <= 100, "sample_hz", self.sample_hz, "at most 100: sensors refresh slower")
         _require(self.latency_scale > 0, "latency_scale", self.latency_scale, "more than 0; 1 is as planned")
+        known = self.dcgm in ("auto", "dmon", "off") or self.dcgm.startswith(("http://", "https://"))
+        _require(
+            known, "dcgm", self.dcgm, "auto, dmon, off, or an exporter's address, e.g. http://localhost:9400/metrics"
+        )
         if self.timeout is not None:
             _require(self.timeout > 0, "timeout", self.timeout, "more than 0 seconds")
         if self.placement is Placement.COLOCATED:

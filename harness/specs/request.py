@@ -84,6 +84,7 @@ class Request:
     offload: Offload | None = None
     timeout: Number | None = None
     sample_hz: Number | None = None
+    dcgm: Text | None = None
     latency_scale: Number | None = None
     as_shipped: Flag | None = None
     unverified: Flag | None = None

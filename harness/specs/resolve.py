@@ -162,6 +162,7 @@ def _fill(
         offload=_or(request.offload, Offload.NONE),
         timeout=request.timeout,
         sample_hz=_or(request.sample_hz, defaults.SAMPLE_HZ),
+        dcgm=_or(request.dcgm, "auto"),
         latency_scale=_or(request.latency_scale, 1.0),
         preset_definition=definition,
         reward=_or(request.reward, "exact" if load is Load.LIVE else "plan"),

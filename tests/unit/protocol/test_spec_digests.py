@@ -71,6 +71,7 @@ OTHER: dict[str, Any] = {
     "offload": Offload.FULL,
     "timeout": 60.0,
     "sample_hz": 5.0,
+    "dcgm": "dmon",
     "latency_scale": 0.5,
     "as_shipped": True,
     "unverified": True,
@@ -91,7 +92,7 @@ def test_digest_depends_on_exactly_its_fields(name: str) -> None:
 
 
 def test_measuring_choices_are_outside_both_digests() -> None:
-    assert not {"sample_hz", "timeout", "unverified"} & set(WORK_FIELDS + SYSTEM_FIELDS)
+    assert not {"sample_hz", "dcgm", "timeout", "unverified"} & set(WORK_FIELDS + SYSTEM_FIELDS)
     assert not set(WORK_FIELDS) & set(SYSTEM_FIELDS)
 
 

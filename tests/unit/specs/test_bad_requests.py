@@ -46,6 +46,7 @@ def refusal(flags: dict[str, Any], **more: Any) -> str:
         ({"seed": -1}, ["seed = -1", "0 or more"]),
         ({"timeout": -5.0}, ["timeout = -5.0", "more than 0"]),
         ({"sample_hz": -1.0}, ["sample_hz = -1.0"]),
+        ({"dcgm": "localhost:9400"}, ["dcgm = localhost:9400", "http://"]),
         ({"latency_scale": -1.0}, ["latency_scale = -1.0"]),
         ({"rollout_tp": 2}, ["rollout_tp = 2", "divisor"]),
         ({"warmup_steps": 8}, ["warmup_steps = 8", "fewer than steps = 8"]),
