@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import Placement
 from reports import figures as pictures
+from reports.answers import answers_section
 from reports.case import Case
 from reports.compare import comparison
 from reports.cost import cost_section
@@ -31,8 +32,10 @@ from reports.tables import (
     unit_table,
     units_in_words,
 )
+from reports.tool_table import how_many, tool_section
 from results.cost import Prices
 from results.processes import ended_silently
+from results.tool_figures import tool_figures
 
 FOLDER = "figures"
 NO_PRICES = Prices()
@@ -103,6 +106,8 @@ def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
             "",
             case.caption(_started(case), notes),
         ],
+        answers_section(case, notes),
+        _tools(case, notes),
         _telemetry(case, notes),
         _recording(case, notes),
         ["## Failures", "", *failures_table(case.run.frame("failures")), "", case.caption("the whole run", notes)],
@@ -173,6 +178,11 @@ def _rates(case: Case, notes: Footnotes) -> list[str]:
     lines += [*throughput_table(found, case.gpu, notes), ""]
     lines += [*ledger_table(found.token_ledger, found.trajectory_ledger), ""]
     return [*lines, case.caption(f"n = {plural(len(case.steps), 'step')}", notes)]
+
+
+def _tools(case: Case, notes: Footnotes) -> list[str]:
+    found = tool_figures(case.run)
+    return ["## Tool calls", "", *tool_section(found, notes), "", case.caption(how_many(found), notes)]
 
 
 def _telemetry(case: Case, notes: Footnotes) -> list[str]:

@@ -1,0 +1,86 @@
+"""What a report says of a live run's answers."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from harness.protocol.spec import Load, Policy
+from reports.answers import SCRIPTED, answers_section
+from reports.markdown import Footnotes
+from results.answers import Group, answers
+
+SAID: dict[str, dict[str, Any]] = {
+    "a": {"ended": "answered", "answer": "x", "right": True, "hops": 1, "calls": 3, "parse_errors": 1, "thoughts": 2},
+    "b": {"ended": "answered", "answer": "y", "right": False, "hops": 1, "calls": 2, "cut_observations": 1},
+    "c": {"ended": "context", "answer": None, "right": False, "hops": 4, "calls": 5, "cut_replies": 1},
+    "d": {"ended": "answered", "answer": "x", "right": True, "hops": 4},  # failed afterwards: not judged
+}
+REWARDS = {"a": 1.0, "b": 0.0, "c": 0.0, "d": None}
+
+
+def run(load: Load = Load.LIVE, policy: Policy = Policy.SCRIPTED, said: dict[str, dict[str, Any]] = SAID) -> Any:
+    trajectories = [
+        {
+            "trajectory_id": name,
+            "status": "failed" if name == "d" else "ok",
+            "reward": REWARDS[name],
+            "turns": 4,
+            "tool_calls": 2,
+        }
+        for name in said
+    ]
+    spans = [
+        {"native_name": "reward", "trajectory_id": name, "attributes_json": json.dumps(said[name])} for name in said
+    ]
+    spans.append({"native_name": "train", "trajectory_id": None, "attributes_json": "{}"})
+    schema = pa.schema(
+        {"trajectory_id": pa.string(), "status": pa.string(), "reward": pa.float64()}
+        | {"turns": pa.int64(), "tool_calls": pa.int64()}
+    )
+    tables = {
+        "trajectories": pa.Table.from_pylist(trajectories, schema=schema),
+        "spans": pa.Table.from_pylist(spans),
+    }
+    return SimpleNamespace(spec=SimpleNamespace(load=load, policy=policy), tables=tables)
+
+
+def section(given: Any) -> str:
+    return "\n".join(answers_section(SimpleNamespace(run=given), Footnotes()))  # type: ignore[arg-type]
+
+
+def test_counts_are_of_judged_trajectories() -> None:
+    found = answers(run())
+    assert (found.trajectories, found.ended) == (3, {"answered": 2, "context": 1})
+    assert (found.right, found.known, found.reward_mean) == (1, 3, pytest.approx(1 / 3))
+    assert (found.calls, found.parse_errors, found.tool_calls, found.turns) == (10, 1, 6, 12)
+    assert (found.thoughts, found.cut_replies, found.cut_observations) == (2, 1, 1)
+    assert found.groups == (
+        Group(hops=1, trajectories=2, right=1, reward_mean=0.5),
+        Group(hops=4, trajectories=1, right=0, reward_mean=0.0),
+    )
+
+
+def test_without_accepted_answers_right_is_unknown() -> None:
+    found = answers(run(said={"a": {**SAID["a"], "right": None, "hops": None}}))
+    assert (found.right, found.known) == (None, 0)
+    assert "[^1]" in section(run(said={"a": {**SAID["a"], "right": None, "hops": None}}))
+
+
+def test_a_fixed_load_answers_nothing() -> None:
+    assert "the plan decides" in (answers(run(Load.FIXED)).why_none or "")
+    assert section(run(Load.FIXED)) == ""
+
+
+def test_a_run_without_an_end_says_so() -> None:
+    assert "no trajectory was judged" in section(run(said={"d": SAID["d"]}))
+
+
+def test_the_page_says_who_decided() -> None:
+    assert SCRIPTED in section(run())
+    assert SCRIPTED not in section(run(policy=Policy.MODEL))
+    page = section(run())
+    assert "| ended by: the context was full | 1 of 3 | 33.3% |" in page
+    assert "| answered right (exactly) | 1 of 3 | 33.3% |" in page
