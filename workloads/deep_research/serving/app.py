@@ -47,7 +47,11 @@ async def served(
     """
     token = secrets.token_urlsafe(24)
     runner = web.AppRunner(
-        make_app(gateway, token, facts), access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=STOP_S
+        make_app(gateway, token, facts),
+        access_log=None,
+        keepalive_timeout=IDLE_S,
+        lingering_time=1.0,  # to whoever sends more than is read
+        shutdown_timeout=STOP_S,
     )
     try:
         await gateway.backend.start()

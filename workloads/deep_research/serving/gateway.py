@@ -77,11 +77,13 @@ class Finding:
         text = request.argument.strip()
         if _HOST_LIKE.match(text):
             return await self.backend.call(replace(request, argument=f"http://{text}"))
-        hits = await self.backend.call(replace(request, tool=SEARCH))
+        hits = await self.backend.call(replace(request, tool=SEARCH, argument=text))
         if hits.status != OK or not hits.links:
             detail = f"no address, and searching for it: {hits.detail or hits.status}"
             return replace(
-                failed_observation(f"Opening {one_line(text, 100)}", hits.status, detail),
+                failed_observation(
+                    f"Opening {one_line(text, 100)}", "empty" if hits.status == OK else hits.status, detail
+                ),
                 http_status=hits.http_status,
                 size=hits.size,
             )
