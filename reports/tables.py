@@ -206,7 +206,11 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
         ["tokens by the engines' own counters and in the replies", _counters(found, notes)],
         ["tool time beyond the plan, p50", _ns(found.overshoot_p50_ns, notes)],
         ["tool time beyond the plan, p99", _ns(found.overshoot_p99_ns, notes)],
-        ["calls that did not end as ok", f"{found.failed_calls:,} of {found.finished_calls:,}"],
+        [
+            f"calls that did not end as {'planned' if found.imposed else 'ok'}",
+            f"{found.failed_calls:,} of {found.finished_calls:,}",
+        ],
+        *([["faults as planned", f"{found.planned_faults:,}"]] if found.planned_faults else []),
         ["calls shorter than planned", f"{found.undercut:,} of {found.finished_calls:,}"],
         ["timing distorted", _yes(found.timing_distorted, notes, "no tool call was timed")],
         ["digest of the plans consumed", _digest(found, notes)],

@@ -1,6 +1,10 @@
 """Plan adherence: whether every trajectory did what its plan asked, from what was recorded and the plan drawn again.
 
 MEASURING.md, "Plan adherence": content must be 100 % over all started trajectories; timing is told apart from it.
+
+Mock tools are imposed by the plan, faults included: a latency or an outcome that it did not ask for is a deviation.
+All other tools take what they take and end as they end: that is data (`results.tool_figures`), not a deviation. Where
+such a call had a latency imposed nevertheless, as in a replay, its timing is compared with that.
 """
 
 import hashlib
@@ -16,8 +20,10 @@ from results.joins import OPEN
 from results.plans import Plans, planned_ns
 from results.stats import quantile
 from results.store import RunTables
-from workloads.deep_research.plan import TrajectoryPlan
+from workloads.deep_research.faults import status_of
+from workloads.deep_research.plan import TrajectoryPlan, Turn
 
+MOCK = "mock"  # the tools that a plan imposes
 OK = "ok"  # the status of a call that answered
 SHOWN = 20  # deviations told in words
 DISTORTED_NS = 50_000_000  # an overshoot that never distorts
@@ -43,8 +49,13 @@ class Adherence:
     """Replies compared."""
     tool_calls: int
     """Tool calls compared."""
+    imposed: bool
+    """Whether the plan says the latencies and outcomes of the tool calls too: mock tools."""
+    planned_faults: int
+    """Finished calls that were planned to fail or to answer badly."""
     failed_calls: int
-    """Of those, finished calls that did not end as `ok`: each is a deviation, whatever stood in for its answer."""
+    """Finished calls that did not end as planned (a deviation, whatever stood in for the answer); of tools that the
+    plan does not impose, those that did not end as `ok` (no deviation)."""
     generated_tokens: int
     """Ids the engine returned in them."""
     deviation_count: int
@@ -64,7 +75,7 @@ class Adherence:
     engine_tokens: CounterCheck
     """The engines' own token counters against the replies recorded here."""
     calls_timed: int
-    """Tool calls with status ok, whose latency was compared."""
+    """Tool calls that ended as planned, whose latency was compared."""
     overshoot_p50_ns: int | None
     """Median of recorded - planned latency."""
     overshoot_p99_ns: int | None
@@ -121,7 +132,7 @@ def check_adherence(run: RunTables) -> Adherence:
     turns, calls = _Groups(run.tables["turns"], _TURN_COLUMNS), _Groups(run.tables["tool_calls"], _CALL_COLUMNS)
     last_end_ns: int | None = pc.max(run.tables["steps"]["end_ns"]).as_py()
     why_none = plans.why_none or (None if trajectories.num_rows else "no trajectory started")
-    tally = _Tally()
+    tally = _Tally(imposed=run.spec.tools == MOCK)
     columns = (
         "trajectory_id prompt sample status end_ns turns tool_calls prompt_tokens generated_tokens observation_tokens"
     )
@@ -140,6 +151,8 @@ def check_adherence(run: RunTables) -> Adherence:
         adhering=tally.adhering,
         turns=tally.turns,
         tool_calls=tally.tool_calls,
+        imposed=tally.imposed,
+        planned_faults=tally.planned_faults,
         failed_calls=tally.failed_calls,
         generated_tokens=tally.generated_tokens,
         deviation_count=tally.deviation_count,
@@ -202,7 +215,9 @@ def _loss_tokens(run: RunTables) -> tuple[int | None, int | None, int]:
 class _Tally:
     """What the comparison found, so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, imposed: bool) -> None:
+        self.imposed = imposed
+        self.planned_faults = 0
         self.unfinished = self.adhering = self.turns = self.tool_calls = self.generated_tokens = 0
         self.failed_calls = self.finished_calls = self.undercut = 0
         self.deviation_count = 0
@@ -229,7 +244,7 @@ class _Tally:
         if plan is None:
             found = ["it is not known which plan it follows"]
         else:
-            found = list(_content(row, plan, replies, calls, whole=whole))
+            found = list(_content(row, plan, replies, calls, whole=whole, imposed=self.imposed))
             self._time(plan, calls, whole=whole)
         self.adhering += not found
         self.deviation_count += len(found)
@@ -240,12 +255,18 @@ class _Tally:
         for number, call in enumerate(calls):
             if _cut(calls, number, whole=whole):
                 continue
-            turn, fine = call["turn"], call["status"] == OK
+            number_of_turn = call["turn"]
+            known = number_of_turn is not None and 0 <= number_of_turn < plan.tool_calls
+            turn = plan.turns[number_of_turn] if known else None
+            fine = call["status"] == _outcome(turn, imposed=self.imposed)
             self.finished_calls += 1
             self.failed_calls += not fine
-            if turn is None or not 0 <= turn < plan.tool_calls:
+            if turn is None:
                 continue
-            planned = planned_ns(plan.turns[turn].latency_s)
+            self.planned_faults += self.imposed and turn.fault is not None
+            planned = planned_ns(turn.latency_s) if self.imposed else call["planned_ns"]
+            if planned is None or not (fine or self.imposed):
+                continue
             over = call["end_ns"] - call["start_ns"] - planned
             # A call that failed at once took less than planned too, but says nothing of the tools' own latency.
             self.undercut += over < 0
@@ -253,6 +274,11 @@ class _Tally:
                 continue
             self.overshoots_ns.append(over)
             self.excesses_ns.append(over - max(DISTORTED_NS, DISTORTED_SHARE * planned))
+
+
+def _outcome(turn: Turn | None, *, imposed: bool) -> str:
+    """The status that a call of this turn is to end with."""
+    return status_of(turn.fault) if imposed and turn is not None else OK
 
 
 def _unfinished(row: dict[str, Any], last_end_ns: int | None) -> bool:
@@ -275,6 +301,7 @@ def _content(
     calls: list[dict[str, Any]],
     *,
     whole: bool,
+    imposed: bool,
 ) -> Iterator[str]:
     planned = len(plan.turns)
     if whole and row["status"] != "ok":
@@ -304,10 +331,11 @@ def _content(
             break
         if call["tool"] != turn.tool:
             yield f"turn {number}: called {call['tool']}, planned {turn.tool}"
-        if call["planned_ns"] != planned_ns(turn.latency_s):
+        if imposed and call["planned_ns"] != planned_ns(turn.latency_s):
             yield f"turn {number}: offered {call['planned_ns']} ns of tool time, planned {planned_ns(turn.latency_s)}"
-        if call["status"] != OK and not cut:
-            yield f"turn {number}: {call['tool']} ended as {call['status'] or 'unknown'}, planned {OK}"
+        outcome = _outcome(turn, imposed=True)
+        if imposed and call["status"] != outcome and not cut:
+            yield f"turn {number}: {call['tool']} ended as {call['status'] or 'unknown'}, planned {outcome}"
         if call["observation_tokens"] != turn.observation_tokens and not cut:
             yield (f"turn {number}: {call['observation_tokens']} observation tokens, planned {turn.observation_tokens}")
     yield from _totals(row, replies, calls)
