@@ -1,30 +1,24 @@
 """Joules of the window, what share of the power limit they are, and a verdict on how well they are known."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow.compute as pc
 
 from results.classes import CODES
+from results.gpu_sensors import GpuSensors, descriptions, sensors_of
 from results.intervals import Ns, Timeline
-from results.power import Series
-from results.samples import read_gpus
-from results.stats import quantile
+from results.power import Floats, Series
+from results.sampling import Z95, half_width, unseen_within
+from results.stats import Estimate, ratio_of_sums
 from results.store import RunTables
 from results.window import Window
 
 K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
-AVERAGE_WINDOW_S = 1.0  # NVML: power "averaged over 1 sec interval" on Ampere and newer, where nothing else is known
 IDLE_S = 10.0
-CLOCK_STEP = 0.20  # of the higher clock, between the 5th and 95th percentile of the readings of a GPU that is not idle
-IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
-# Sensors that sample 25 ms of every 100 ms (Yang, Adamek, Armour 2024, "Accurate and Convenient Energy Measurements
-# for GPUs: A Detailed Study of NVIDIA GPU's Built-In Power Sensor", SC24).
-PART_TIME = ("A100", "H100")
 WORKERS = ("controller", "train", "rollout", "engine")
 
 
@@ -32,8 +26,13 @@ WORKERS = ("controller", "train", "rollout", "engine")
 class GpuEnergy:
     """One GPU over the window. `joules` is None when no sensor's series is valid.
 
-    Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, no_counter, average_only, part_time_sensor,
-    window_short, k_off, no_limit, clock_step (the SM clock changed by more than 20 % while the GPU was not idle).
+    Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, counter_wrap (put right), no_counter,
+    average_only, part_time_sensor, window_short, k_off, k_unsure (off by no more than a refresh explains),
+    no_limit, clock_step (the SM clock changed by more than 20 % while the GPU was not idle).
+
+    `uncertainty_joules`: of the counter and of averaged power, by how much refresh and averaging may move the window's
+    edges, at most; of instant power, the 95 % interval of what happened between the readings, and the edges. None where
+    it is not known: a sensor that looks part of the time may be in phase with the load.
     """
 
     gpu: str
@@ -44,6 +43,7 @@ class GpuEnergy:
     k: float | None  # counter / integral of instant power
     verdict: str  # ok | warn | bad
     reasons: tuple[str, ...]
+    uncertainty_joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,19 +73,10 @@ class Energy:
     verdict: str | None
     reasons: tuple[str, ...]
     note: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Sensors:
-    counter: Series
-    instant: Series
-    average: Series
-    limit: Series
-    clock: Series  # SM clock, Hz, while the GPU was not idle
-    name: str
-    average_window_s: float
-    counter_refresh_s: float
-    instant_refresh_s: float
+    uncertainty_joules: float | None = None  # of all GPUs, added up
+    uncertainty_ratio: float | None = None  # of power_utilisation
+    per_step: Estimate | None = None  # power utilisation over the steps, interval for correlated steps (results.stats)
+    meanings: tuple[str, ...] = ()  # of the power readings, one line for each kind of chip
 
 
 def energy(run: RunTables, window: Window, timelines: Mapping[str, Timeline], trained: int) -> Energy:
@@ -98,13 +89,15 @@ def energy(run: RunTables, window: Window, timelines: Mapping[str, Timeline], tr
     names = _run_gpus(run, pools)
     if names is None:
         return _none("which GPUs the run used is not known: neither by their pools nor by their number", trained)
-    told = _descriptions(run)
+    told = descriptions(run)
     low, high = window.start_ns, window.end_ns
     latest = int(rows["mono_ns"].max())
-    sensors = {gpu: _sensors(rows[rows["gpu"] == gpu], told.get(gpu, {})) for gpu in names}
+    sensors = {gpu: sensors_of(rows[rows["gpu"] == gpu], told.get(gpu, {})) for gpu in names}
     gpus = tuple(_gpu(gpu, pools.get(gpu), sensors[gpu], low, high, latest) for gpu in names)
     whole = all(each.joules is not None and each.limit_joules for each in gpus)
     joules = sum(each.joules or 0.0 for each in gpus) if all(each.joules is not None for each in gpus) else None
+    doubts = [each.uncertainty_joules for each in gpus]
+    doubt = sum(one or 0.0 for one in doubts) if joules is not None and None not in doubts else None
     reasons = tuple(sorted({reason for each in gpus for reason in each.reasons}))
     idle, idle_ratio = _idle(run, sensors)
     return Energy(
@@ -124,6 +117,12 @@ def energy(run: RunTables, window: Window, timelines: Mapping[str, Timeline], tr
         verdict=max((each.verdict for each in gpus), key=("ok", "warn", "bad").index),
         reasons=reasons,
         note=None if whole else "not every GPU has a valid series: no figure of the run",
+        uncertainty_joules=doubt,
+        uncertainty_ratio=doubt / sum(each.limit_joules or 0.0 for each in gpus)
+        if whole and doubt is not None
+        else None,
+        per_step=_per_step(gpus, sensors, window) if whole else None,
+        meanings=tuple(dict.fromkeys(one.meaning.words for one in sensors.values() if one.meaning is not None)),
     )
 
 
@@ -166,57 +165,7 @@ def _run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
     return None
 
 
-def _descriptions(run: RunTables) -> dict[str, Mapping[str, Any]]:
-    """What is known of each GPU: meta.json's list, and above it what the samplers described."""
-    told: dict[str, Mapping[str, Any]] = {}
-    try:
-        described = read_gpus(run.run_dir / "samples")
-    except ValueError:
-        described = []  # damaged: the defaults stand for what it said
-    for gpu in [*(run.meta.get("gpus") or ()), *described]:
-        uuid = str(gpu.get("uuid"))
-        told[uuid] = {**told.get(uuid, {}), **{key: value for key, value in gpu.items() if value is not None}}
-    return told
-
-
-def _sensors(rows: pd.DataFrame, told: Mapping[str, Any]) -> _Sensors:
-    times = rows["mono_ns"].to_numpy(np.int64)
-    counter, instant, average, limit = (
-        Series.of(times, rows[name].to_numpy(np.float64))
-        for name in ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
-    )
-    if limit.times.size == 0 and told.get("power_limit_watts"):
-        limit = Series(times[:1], np.array([float(told["power_limit_watts"])]))
-    return _Sensors(
-        counter=counter,
-        instant=instant,
-        average=average,
-        limit=limit,
-        clock=Series.of(times, _busy_clock(rows)),
-        name=str(told.get("name", "")),
-        average_window_s=float(told.get("power_average_window_s", AVERAGE_WINDOW_S)),
-        counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s),
-        instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s),
-    )
-
-
-def _busy_clock(rows: pd.DataFrame) -> "np.typing.NDArray[np.float64]":
-    """The SM clock where the GPU is known not to idle: by the clock's own reasons, else by its utilisation."""
-    names = ("sm_clock_hz", "throttle_reasons", "util_ratio")
-    clock, reasons, used = (rows[name].to_numpy(np.float64) for name in names)
-    told = ~np.isnan(reasons)
-    busy = np.where(told, np.nan_to_num(reasons).astype(np.int64) & IDLE_REASON == 0, np.nan_to_num(used) > 0)
-    return np.where(busy, clock, np.nan)
-
-
-def _clock_stepped(clock: Series, low: int, high: int) -> bool:
-    """Whether the clock stayed at levels more than CLOCK_STEP apart; single odd readings don't count."""
-    seen = clock.values[(clock.times >= low) & (clock.times <= high)]
-    slow, fast = quantile(seen, 0.05), quantile(seen, 0.95)
-    return slow is not None and fast is not None and fast - slow > CLOCK_STEP * fast
-
-
-def _gpu(gpu: str, pool: str | None, sensors: _Sensors, low: int, high: int, latest: int) -> GpuEnergy:
+def _gpu(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, latest: int) -> GpuEnergy:
     """Counter, else instant power, else average power: the first whose series is valid."""
     reasons: list[str] = []
     counted, why = _counted(sensors, low, high)
@@ -240,19 +189,23 @@ def _gpu(gpu: str, pool: str | None, sensors: _Sensors, low: int, high: int, lat
         reasons.append("window_short")
         joules = None
     k = counted / integral if counted is not None and integral else None
+    counter_doubt = _counter_doubt(sensors, low, high) if counted is not None else 0.0
+    excused = k is not None and integral is not None and abs(k - 1) - counter_doubt / integral <= K_OK
     if k is not None and abs(k - 1) > K_OK:
-        reasons.append("k_off")
-    if source in ("instant", "average") and any(name in sensors.name for name in PART_TIME):
+        reasons.append("k_unsure" if excused else "k_off")
+    if source in ("instant", "average") and sensors.part_time:
         reasons.append("part_time_sensor")
-    last = max((int(series.times[-1]) for series in _power(sensors) if series.times.size), default=0)
+    if sensors.wraps and source == "counter":
+        reasons.append("counter_wrap")
+    last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)
     if joules is None and last < high and last < latest - int(2e9):
         reasons.append("gpu_lost")
-    if _clock_stepped(sensors.clock, low, high):
+    if sensors.clock_stepped(low, high):
         reasons.append("clock_step")
     limit = sensors.limit.held(low, high)
     if limit is None:
         reasons.append("no_limit")
-    bad = joules is None or (k is not None and abs(k - 1) > K_WARN)
+    bad = joules is None or (k is not None and abs(k - 1) > K_WARN and not excused)
     return GpuEnergy(
         gpu=gpu,
         pool=pool,
@@ -262,14 +215,68 @@ def _gpu(gpu: str, pool: str | None, sensors: _Sensors, low: int, high: int, lat
         k=k,
         verdict="bad" if bad else "warn" if reasons else "ok",
         reasons=tuple(dict.fromkeys(reasons)),
+        uncertainty_joules=None if joules is None else _uncertainty(sensors, source, low, high, counter_doubt),
     )
 
 
-def _power(sensors: _Sensors) -> tuple[Series, Series, Series]:
-    return sensors.counter, sensors.instant, sensors.average
+def _uncertainty(sensors: GpuSensors, source: str | None, low: int, high: int, counter_doubt: float) -> float | None:
+    if source == "counter":
+        return counter_doubt
+    if sensors.part_time:
+        return None
+    edges = np.array([low, high], dtype=np.int64)
+    if source == "average":
+        # The running mean is exact inside; at each edge it has smeared what changed there over its window.
+        window_s = sensors.average_window_s
+        shifted = sensors.average.shifted(-int(window_s / 2 * 1e9))
+        return float(_doubt(shifted, max(window_s, shifted.period_s), edges, whole=True).sum())
+    inside = sensors.instant.around(low, high)
+    seen = None if inside is None else half_width(inside, sensors.instant_refresh_s)
+    if seen is None:
+        return None
+    return seen + float(_doubt(sensors.instant, sensors.instant_refresh_s, edges, whole=True).sum())
 
 
-def _counted(sensors: _Sensors, low: int, high: int) -> tuple[float | None, list[str]]:
+def _counter_doubt(sensors: GpuSensors, low: int, high: int) -> float:
+    """Joules by which the counter's difference may be off, at most.
+
+    At each edge it lags by up to a refresh (at equal power the lags of both edges cancel in part: one refresh in all),
+    and between two readings its slope may have changed.
+    """
+    counter, refresh_s = sensors.counter, sensors.counter_refresh_s
+    step = max(int(refresh_s * 1e9), 1)
+    edges = np.array([low, high], dtype=np.int64)
+    before, after = (
+        (counter.at(edges + far) - counter.at(edges + near)) / refresh_s if refresh_s else edges * 0.0
+        for near, far in ((-2 * step, 0), (0, 2 * step))
+    )
+    watts = np.maximum(before, after) / 2
+    return float(watts.max() * refresh_s + (np.abs(after - before) / 2 * refresh_s / 2).sum())
+
+
+def _per_step(gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], window: Window) -> Estimate | None:
+    """Power utilisation as a ratio over the window's steps; None where the steps' ends are not on record."""
+    edges = np.asarray(window.boundaries_ns, dtype=np.int64)
+    if edges.size < 2:
+        return None
+    joules, limits = np.zeros(edges.size - 1), np.zeros(edges.size - 1)
+    for each in gpus:
+        mine = sensors[each.gpu]
+        joules += np.diff(_cumulative(mine, each.source, edges))
+        pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        limits += np.array([mine.limit.held(low, high) or 0.0 for low, high in pairs])
+    return ratio_of_sums(joules, limits)
+
+
+def _cumulative(sensors: GpuSensors, source: str | None, edges: Ns) -> Floats:
+    if source == "counter":
+        return sensors.counter.at(edges)
+    if source == "average":
+        return sensors.average.shifted(-int(sensors.average_window_s / 2 * 1e9)).integral(edges)
+    return sensors.instant.integral(edges)
+
+
+def _counted(sensors: GpuSensors, low: int, high: int) -> tuple[float | None, list[str]]:
     """Difference of the energy counter, interpolated at the edges."""
     if sensors.counter.times.size == 0:
         return None, ["no_counter"]
@@ -300,7 +307,7 @@ def _ratio(gpus: Sequence[GpuEnergy]) -> float | None:
     return sum(each.joules or 0.0 for each in gpus) / sum(each.limit_joules or 0.0 for each in gpus)
 
 
-def _idle(run: RunTables, sensors: Mapping[str, _Sensors]) -> tuple[float | None, float | None]:
+def _idle(run: RunTables, sensors: Mapping[str, GpuSensors]) -> tuple[float | None, float | None]:
     """Watts of all GPUs before the first process of the framework, where at least IDLE_S of it was sampled."""
     processes = run.frame("processes")
     begun = processes.loc[processes["role"].isin(list(WORKERS)), "mono_ns"].dropna()
@@ -321,7 +328,7 @@ def _idle(run: RunTables, sensors: Mapping[str, _Sensors]) -> tuple[float | None
 
 
 def _classes(
-    gpus: Sequence[GpuEnergy], sensors: Mapping[str, _Sensors], timelines: Mapping[str, Timeline], low: int, high: int
+    gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], timelines: Mapping[str, Timeline], low: int, high: int
 ) -> list[ClassEnergy]:
     """Trapezoid of instant power cut at class boundaries, scaled by k, per pool."""
     found: list[ClassEnergy] = []
@@ -331,11 +338,12 @@ def _classes(
         if not mine:
             continue
         lengths, codes = np.diff(timeline.edges) / 1e9, timeline.codes
-        joules, doubt = np.zeros(codes.size), np.zeros(codes.size)
+        joules, doubt, variance = np.zeros(codes.size), np.zeros(codes.size), np.zeros(codes.size)
         for each in usable:
             power = sensors[each.gpu].instant
             joules += np.diff(power.integral(timeline.edges)) * (each.k or 1.0)
             doubt += _doubt(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
+            variance += unseen_within(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
         slowest = max(_resolution_s(each, sensors[each.gpu]) for each in mine)
         for member, code in CODES.items():
             hit = codes == code
@@ -354,22 +362,27 @@ def _classes(
                     pool=pool,
                     name=member.value,
                     joules=float(joules[hit].sum()) if known else None,
-                    uncertainty_joules=float(doubt[hit].sum()) if known else None,
+                    uncertainty_joules=_both(doubt[hit], variance[hit]) if known else None,
                     note=note,
                 )
             )
     return found
 
 
-def _resolution_s(gpu: GpuEnergy, sensors: _Sensors) -> float:
+def _resolution_s(gpu: GpuEnergy, sensors: GpuSensors) -> float:
     """The shortest time in which the power that is used tells one moment from another."""
     averaged = gpu.source == "average" or sensors.instant.times.size == 0
     return max(sensors.instant_refresh_s, sensors.average_window_s if averaged else 0.0)
 
 
-def _doubt(power: Series, refresh_s: float, edges: Ns) -> "np.typing.NDArray[np.float64]":
+def _both(edges: Floats, variance: Floats) -> float:
+    return float(edges.sum()) + Z95 * math.sqrt(float(variance.sum()))
+
+
+def _doubt(power: Series, refresh_s: float, edges: Ns, *, whole: bool = False) -> Floats:
     """Joules by which each cell may be off: at both its edges, the change of power there x refresh / 2."""
     delta = int(refresh_s * 1e9)
     jump = np.abs(power.at(edges + delta) - power.at(edges - delta)) * refresh_s / 2
-    jump[[0, -1]] = 0.0  # the window's own edges cut no class from another
+    if not whole:
+        jump[[0, -1]] = 0.0  # the window's own edges cut no class from another
     return np.asarray(jump[:-1] + jump[1:], dtype=np.float64)

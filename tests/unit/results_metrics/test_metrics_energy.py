@@ -26,7 +26,7 @@ def _window() -> Window:
 
 def _history(gpus: int = 2, pool: str = "both") -> History:
     history = History("colocated", {"device": "cuda"})
-    history.meta = {"gpus": [{"uuid": f"GPU-{i}", "name": "NVIDIA H200", "index": i} for i in range(gpus)]}
+    history.meta = {"gpus": [{"uuid": f"GPU-{i}", "name": "NVIDIA L40S", "index": i} for i in range(gpus)]}
     history.process("controller", 12, gpu_uuids=[f"GPU-{i}" for i in range(gpus)], pool=pool)
     return history
 

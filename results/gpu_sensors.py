@@ -1,0 +1,121 @@
+"""The power sensors of one GPU: their readings over the run, and what is known of the sensors themselves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from harness.protocol.power_sensors import AVERAGE_WINDOW_S, PowerSensor, sensor_of
+from results.power import Series
+from results.samples import read_gpus
+from results.stats import quantile
+from results.store import RunTables
+
+CLOCK_STEP = 0.20  # of the higher clock, between the 5th and 95th percentile of the readings of a GPU that is not idle
+IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
+WRAPS_J = (2**32 / 1000.0,)  # a counter of millijoules in 32 bits
+MOST_WATTS = 3000.0  # no GPU draws more: a counter that fell and would have gained more was reset
+PAST_LIMIT = 1.5  # of the power limit, for moments
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSensors:
+    """Series over the whole run, times in monotonic ns."""
+
+    counter: Series
+    instant: Series
+    average: Series
+    limit: Series
+    clock: Series  # SM clock, Hz, while the GPU was not idle
+    name: str
+    meaning: PowerSensor | None
+    average_window_s: float
+    counter_refresh_s: float
+    instant_refresh_s: float
+    wraps: int  # of the counter, put right in `counter`
+
+    @property
+    def power(self) -> tuple[Series, Series, Series]:
+        """What power is known from, best first."""
+        return self.counter, self.instant, self.average
+
+    @property
+    def part_time(self) -> bool:
+        """Whether instant power is known to be measured only part of the time."""
+        return self.meaning is not None and self.meaning.part_time
+
+    def clock_stepped(self, low: int, high: int) -> bool:
+        """Whether the clock stayed at levels more than CLOCK_STEP apart; single odd readings don't count."""
+        seen = self.clock.values[(self.clock.times >= low) & (self.clock.times <= high)]
+        slow, fast = quantile(seen, 0.05), quantile(seen, 0.95)
+        return slow is not None and fast is not None and fast - slow > CLOCK_STEP * fast
+
+
+def descriptions(run: RunTables) -> dict[str, Mapping[str, Any]]:
+    """What is known of each GPU: meta.json's list, and above it what the samplers described."""
+    told: dict[str, Mapping[str, Any]] = {}
+    try:
+        described = read_gpus(run.run_dir / "samples")
+    except ValueError:
+        described = []  # damaged: the defaults stand for what it said
+    for gpu in [*(run.meta.get("gpus") or ()), *described]:
+        uuid = str(gpu.get("uuid"))
+        told[uuid] = {**told.get(uuid, {}), **{key: value for key, value in gpu.items() if value is not None}}
+    return told
+
+
+def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
+    """The sensors of a GPU from its samples and its description."""
+    times = rows["mono_ns"].to_numpy(np.int64)
+    counter, instant, average, limit = (
+        Series.of(times, rows[name].to_numpy(np.float64))
+        for name in ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
+    )
+    if limit.times.size == 0 and told.get("power_limit_watts"):
+        limit = Series(times[:1], np.array([float(told["power_limit_watts"])]))
+    most = PAST_LIMIT * float(limit.values.max()) if limit.values.size else MOST_WATTS
+    counter, wraps = unwrapped(counter, most)
+    name = str(told.get("name", ""))
+    return GpuSensors(
+        counter=counter,
+        instant=instant,
+        average=average,
+        limit=limit,
+        clock=Series.of(times, _busy_clock(rows)),
+        name=name,
+        meaning=sensor_of(told.get("compute_capability"), name),
+        average_window_s=float(told.get("power_average_window_s", AVERAGE_WINDOW_S)),
+        counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s),
+        instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s),
+        wraps=wraps,
+    )
+
+
+def unwrapped(counter: Series, most_watts: float) -> tuple[Series, int]:
+    """The counter with its wraps put right, and how many there were.
+
+    A fall is a wrap where adding a known modulus leaves a gain that the GPU could have made since the reading before;
+    any other fall is left as it is: a reset.
+    """
+    values, wraps = counter.values.copy(), 0
+    for place in np.flatnonzero(np.diff(values) < 0):
+        fall = values[place] - values[place + 1]
+        most = most_watts * (float(counter.times[place + 1] - counter.times[place]) / 1e9 + 1.0)
+        for modulus in WRAPS_J:
+            if 0 <= modulus - fall <= most:
+                values[place + 1 :] += modulus
+                wraps += 1
+                break
+    return Series(counter.times, values), wraps
+
+
+def _busy_clock(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """The SM clock where the GPU is known not to idle: by the clock's own reasons, else by its utilisation."""
+    names = ("sm_clock_hz", "throttle_reasons", "util_ratio")
+    clock, reasons, used = (rows[name].to_numpy(np.float64) for name in names)
+    told = ~np.isnan(reasons)
+    busy = np.where(told, np.nan_to_num(reasons).astype(np.int64) & IDLE_REASON == 0, np.nan_to_num(used) > 0)
+    return np.where(busy, clock, np.nan)
