@@ -12,12 +12,13 @@ from results.adherence import Adherence, check_adherence
 from results.classes import Class
 from results.contamination import Contamination, contamination
 from results.energy import Energy, energy
+from results.figure import Figure, Figures
 from results.lifetimes import Lifetimes, lifetimes
 from results.phases import PhaseRow, phase_rows
 from results.schema import TABLES
 from results.selection import Selection, selection
 from results.staleness import Staleness, staleness
-from results.stats import Estimate, mean
+from results.stats import mean
 from results.store import RunTables
 from results.straggler import Straggler, batches, straggler, tails
 from results.sync_proof import SyncProof, prove_sync
@@ -25,24 +26,9 @@ from results.throughput import Lives, Throughput, throughput
 from results.tracks import Tracks, tracks
 from results.window import Window, steady_window
 
+__all__ = ["OF_WINDOW", "Figure", "RunFigures", "compute"]
+
 RECORDER_BOUND = 0.005  # of step wall: more, and recording would be part of what is measured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One number with its unit, what it was computed from (`n`), and what a reader must know (`note`).
-
-    `value` None: unknown, and `note` says why. `verdict`: ok | warn | bad where the figure has one.
-    """
-
-    metric: str
-    unit: str
-    value: float | None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    n: int | None = None
-    note: str | None = None
-    verdict: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,37 +56,6 @@ class RunFigures:
         columns = TABLES["metrics"].names
         rows = [{name: getattr(figure, name) for name in columns} for figure in self.figures.values()]
         return pa.Table.from_pylist(rows, schema=TABLES["metrics"])
-
-
-class _Figures(dict[str, Figure]):
-    """Figures by name, as they are added."""
-
-    def put(
-        self,
-        metric: str,
-        unit: str,
-        value: float | None,
-        *,
-        n: int | None = None,
-        note: str | None = None,
-        verdict: str | None = None,
-    ) -> None:
-        self[metric] = Figure(metric=metric, unit=unit, value=value, n=n, note=note, verdict=verdict)
-
-    def estimate(self, metric: str, unit: str, found: Estimate, note: str | None = None) -> None:
-        """A figure over steps: its interval, or the range where there are too few for one."""
-        notes = [note] if note else []
-        if found.value is not None and found.ci_low is None and found.low is not None and found.high is not None:
-            notes.append(f"range {found.low:.4g} to {found.high:.4g}")
-        self[metric] = Figure(
-            metric=metric,
-            unit=unit,
-            value=found.value,
-            ci_low=found.ci_low,
-            ci_high=found.ci_high,
-            n=found.n,
-            note="; ".join(notes) or None,
-        )
 
 
 # Figures that are rates or shares of the window, and their units: all are there, as None, without one.
@@ -139,7 +94,7 @@ def compute(run: RunTables) -> RunFigures:
     """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note."""
     arrays = tracks(run)
     steady = steady_window(run, arrays)
-    figures, window = _Figures(), steady.window
+    figures, window = Figures(), steady.window
     adherence, proof, stale_run = check_adherence(run), prove_sync(run), staleness(run)
     stale = stale_run
     account: Account | None = None
@@ -215,7 +170,7 @@ def _unless_spoiled(power: Energy, spoiled: Contamination) -> Energy:
     return replace(power, verdict=verdict, reasons=(*power.reasons, "contaminated"), note=note)
 
 
-def _selection(figures: _Figures, chosen: Selection) -> None:
+def _selection(figures: Figures, chosen: Selection) -> None:
     worst = chosen.worst
     if worst is None:
         figures.put("selection_ratio", "ratio", None, n=chosen.groups, note=chosen.note or "no plan is known")
@@ -233,14 +188,14 @@ def _selection(figures: _Figures, chosen: Selection) -> None:
     )
 
 
-def _window(figures: _Figures, window: Window) -> None:
+def _window(figures: Figures, window: Window) -> None:
     note = "not steady: " + "; ".join(window.not_steady) if window.not_steady else None
     figures.put("steps", "step", float(window.steps), n=window.steps, note=note)
     figures.put("window_s", "s", window.seconds, n=window.steps, note=note)
     figures.estimate("step_time_s", "s", mean(window.step_seconds))
 
 
-def _rates(figures: _Figures, rates: Throughput) -> None:
+def _rates(figures: Figures, rates: Throughput) -> None:
     unit = "token/s/GPU"
     figures.estimate("throughput_tokens_per_s_gpu", unit, rates.tokens)
     bad = [
@@ -271,7 +226,7 @@ def _rates(figures: _Figures, rates: Throughput) -> None:
     figures.put("token_ledger_gap", "token", gap, n=int(ledger.trained), verdict=verdict)
 
 
-def _account(figures: _Figures, account: Account, rows: tuple[PhaseRow, ...], window: Window) -> None:
+def _account(figures: Figures, account: Account, rows: tuple[PhaseRow, ...], window: Window) -> None:
     worst, units = account.worst, len(account.units)
     where = f"of unit {worst.unit}, the worst of {units} ({account.granularity} granularity)"
     allowed = f"{worst.other_s:.3f} s, allowed {account.allowed_other_s:.3f} s"
@@ -314,7 +269,7 @@ def _account(figures: _Figures, account: Account, rows: tuple[PhaseRow, ...], wi
     )
 
 
-def _straggler(figures: _Figures, wait: Straggler) -> None:
+def _straggler(figures: Figures, wait: Straggler) -> None:
     figures.estimate("tail_gap_share", "ratio", wait.gap, wait.note)
     figures.estimate("slot_loss_share", "ratio", wait.slot_loss, wait.note)
     n = wait.gap.n
@@ -326,7 +281,7 @@ def _straggler(figures: _Figures, wait: Straggler) -> None:
     figures.put("group_tail_share", "ratio", tail.value, n=tail.n, note=groups)
 
 
-def _power(figures: _Figures, power: Energy) -> None:
+def _power(figures: Figures, power: Energy) -> None:
     reasons = ", ".join(power.reasons) or None
     note = "; ".join(part for part in (power.note, reasons) if part) or None
     n = len(power.gpus)
@@ -344,7 +299,7 @@ def _power(figures: _Figures, power: Energy) -> None:
     )
 
 
-def _recorder(figures: _Figures, run: RunTables, window: Window) -> None:
+def _recorder(figures: Figures, run: RunTables, window: Window) -> None:
     """The controller's recorder over the window; what other processes spent in their whole lives is in the note."""
     steps = run.frame("steps").drop_duplicates("step", keep="last").set_index("step")["recorder_ns"]
     edges = steps.reindex([window.after_step, window.last_step])
@@ -363,7 +318,7 @@ def _recorder(figures: _Figures, run: RunTables, window: Window) -> None:
     figures.put("recorder_cost_ratio", unit, share, n=window.steps, note=note, verdict=verdict)
 
 
-def _staleness(figures: _Figures, stale: Staleness, whole: Staleness, windowed: bool) -> None:
+def _staleness(figures: Figures, stale: Staleness, whole: Staleness, windowed: bool) -> None:
     start = stale.at_start
     notes = [] if windowed else ["of the whole run"]
     if start.unknown:
@@ -383,7 +338,7 @@ def _staleness(figures: _Figures, stale: Staleness, whole: Staleness, windowed: 
     )
 
 
-def _adherence(figures: _Figures, adherence: Adherence) -> None:
+def _adherence(figures: Figures, adherence: Adherence) -> None:
     ratio = adherence.content_ratio
     verdict = None if ratio is None else "ok" if ratio == 1.0 else "bad"
     figures.put("adherence_ratio", "ratio", ratio, n=adherence.started, note=adherence.why_none, verdict=verdict)
