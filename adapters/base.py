@@ -76,6 +76,17 @@ FAIRNESS: Mapping[str, str] = {
 }
 
 
+def learning_rate(spec: RunSpec) -> str:
+    """AdamW's learning rate, one for all frameworks, as they are told it.
+
+    1e-6 on GPUs, as deep-research agents are trained. The tiny model of a CPU run needs more to move at all within a
+    few steps, and more still to show that it learns (reward `probe`).
+    """
+    if spec.device is not Device.CPU:
+        return "1e-6"
+    return "1e-2" if spec.reward == "probe" else "1e-3"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """How to start the child. The interpreter is the environment's own and is put before `arguments`."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from reports import style
 from reports.case import Case, labels
@@ -89,8 +90,8 @@ def draw(known: Sequence[tuple[str, Learning]]) -> Figure:
     height = float(made.get_size_inches()[1])
     legend = 0.24 * ((len(known) + 1) // 2) / height
     room = top - bottom - legend - 0.5 / height
-    left = made.add_axes((0.075, bottom + 0.45 / height, 0.42, room))
-    right = made.add_axes((0.555, bottom + 0.45 / height, 0.42, room), sharey=left)
+    left = made.add_axes((0.09, bottom + 0.45 / height, 0.41, room))
+    right = made.add_axes((0.56, bottom + 0.45 / height, 0.42, room), sharey=left)
     handles = []
     for index, (name, found) in enumerate(known):
         colour, dash = _LINES[index % len(_LINES)], _DASHES[(index // len(_LINES)) % len(_DASHES)]
@@ -103,6 +104,7 @@ def draw(known: Sequence[tuple[str, Learning]]) -> Figure:
     for axes, what in ((left, "step"), (right, "seconds since the first step began")):
         _dress(axes, what)
     left.set_ylabel("mean reward")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.tick_params(labelleft=False)
     made.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(0.06, top + 0.02), ncols=2, frameon=False, fontsize=10

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from adapters.base import learning_rate
 from harness.protocol.spec import Device, Offload, Placement, RunSpec
 
 WORKER = "python -m adapters.areal.worker.rpc"
@@ -98,7 +99,7 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
         "actor.kl_ctl=0.0",  # AReaL's 0.1 without a reference model would penalise plain log-probabilities
         "actor.temperature=1.0",
         "actor.disable_dropout=true",
-        f"actor.optimizer.lr={'1e-3' if spec.device is Device.CPU else '1e-6'}",
+        f"actor.optimizer.lr={learning_rate(spec)}",
         "actor.optimizer.lr_scheduler_type=constant",
         "actor.optimizer.warmup_steps_proportion=0.0",
         "actor.optimizer.gradient_clipping=1.0",

@@ -5,6 +5,7 @@ Every key was read in, and validated by, skyrl 0.4.0's `SkyRLTrainConfig` and `v
 
 from pathlib import Path
 
+from adapters.base import learning_rate
 from harness.protocol.spec import Device, Offload, Placement, RunSpec
 
 # One loss for all placements: the importance ratio of the trained policy to the one that generated, per token,
@@ -66,7 +67,7 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
         "trainer.print_example_interval=-1",
         "trainer.enable_ray_gpu_monitor=false",
         f"trainer.max_prompt_length={spec.context_tokens}",
-        f"trainer.policy.optimizer_config.lr={'1e-3' if spec.device is Device.CPU else '1e-6'}",
+        f"trainer.policy.optimizer_config.lr={learning_rate(spec)}",
         f"trainer.policy.optimizer_config.offload_after_step={_bool(spec.offload is Offload.OPTIMIZER)}",
         f"trainer.policy.fsdp_config.cpu_offload={_bool(spec.offload is Offload.FULL)}",
         f"generator.n_samples_per_prompt={spec.group_size}",
@@ -80,6 +81,7 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
         f"generator.inference_engine.tensor_parallel_size={spec.rollout_tp}",
         "generator.inference_engine.enable_prefix_caching=true",
         "generator.inference_engine.enable_ray_prometheus_stats=false",
+        "generator.inference_engine.engine_init_kwargs.disable_log_stats=false",
         f"generator.inference_engine.engine_init_kwargs.max_model_len={spec.context_tokens}",
         "generator.inference_engine.engine_init_kwargs.generation_config=vllm",
     ]

@@ -5,7 +5,8 @@ Every key was read in, and validated by, verl 0.9.1's `ppo_trainer.yaml` and `va
 
 from pathlib import Path
 
-from harness.protocol.spec import Device, Offload, Placement, RunSpec
+from adapters.base import learning_rate
+from harness.protocol.spec import Device, Load, Offload, Placement, RunSpec
 from workloads.deep_research.plan import longest_plan
 from workloads.deep_research.presets import preset_of
 
@@ -87,7 +88,7 @@ def overrides(spec: RunSpec, run_dir: Path) -> list[str]:
 
 
 def _common(spec: RunSpec, run_dir: Path) -> list[str]:
-    prompt_tokens = int(preset_of(spec).prompt.cap)
+    prompt_tokens, response_tokens = _lengths(spec)
     rollout = "actor_rollout_ref.rollout"
     return [
         "data.train_files=bench",
@@ -97,10 +98,10 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
         "data.dataloader_num_workers=0",
         "data.shuffle=False",
         f"data.max_prompt_length={prompt_tokens}",
-        f"data.max_response_length={spec.context_tokens - prompt_tokens}",
+        f"data.max_response_length={response_tokens}",
         "actor_rollout_ref.actor.strategy=fsdp2",
         f"actor_rollout_ref.actor.fsdp_config.seed={spec.seed}",
-        f"actor_rollout_ref.actor.optim.lr={'1e-3' if spec.device is Device.CPU else '1e-6'}",
+        f"actor_rollout_ref.actor.optim.lr={learning_rate(spec)}",
         "actor_rollout_ref.actor.ppo_epochs=1",
         f"{rollout}.n={spec.group_size}",
         f"{rollout}.temperature=1.0",
@@ -130,8 +131,18 @@ def _common(spec: RunSpec, run_dir: Path) -> list[str]:
     ]
 
 
+def _lengths(spec: RunSpec) -> tuple[int, int]:
+    """(longest prompt, longest response), which verl pads to; nobody plans those of a live load, so the context's."""
+    if spec.load is Load.LIVE:
+        return spec.context_tokens, spec.context_tokens
+    prompt_tokens = int(preset_of(spec).prompt.cap)
+    return prompt_tokens, spec.context_tokens - prompt_tokens
+
+
 def longest_tokens(spec: RunSpec) -> int:
-    """Tokens of the longest planned trajectory, prompt and observations included."""
+    """Tokens of the longest planned trajectory, prompt and observations included; of a live load, the context's."""
+    if spec.load is Load.LIVE:
+        return spec.context_tokens
     preset = preset_of(spec)
     return longest_plan(preset, spec.seed, spec.prompts, spec.group_size, spec.latency_scale).context_tokens
 
@@ -187,6 +198,7 @@ def _cuda(spec: RunSpec) -> list[str]:
         f"{rollout}.gpu_memory_utilization=0.8",
         f"{rollout}.enforce_eager=False",
         f"{rollout}.max_num_batched_tokens={PREFILL_CHUNK_TOKENS}",
+        f"{rollout}.disable_log_stats=False",  # verl's own True leaves vllm's metrics page empty
         *([] if colocated else [f"{rollout}.checkpoint_engine.backend=nccl"]),
         *(_sglang(spec) if spec.engine == "sglang" else []),
     ]
@@ -203,6 +215,8 @@ def _sglang(spec: RunSpec) -> list[str]:
         f"{server}.disable_radix_cache=False",  # enable_prefix_caching=True
         f"{server}.chunked_prefill_size={PREFILL_CHUNK_TOKENS}",  # by GPU memory otherwise: 16,384 on an H200
         f"{server}.context_length={spec.context_tokens}",
+        f"{server}.enable_metrics=True",
+        f"{server}.decode_log_interval=1",  # its gauges are written with its log: every 40 decode steps otherwise
     ]
 
 
