@@ -593,6 +593,25 @@ def test_failures_of_a_moment_are_not_kept(tmp_path: Path, extractor: Extractor)
     assert cached(tmp_path, html, ["http://lake.test/"], extractor)[0].status == "ok"
 
 
+def test_a_private_page_does_not_come_out_of_the_cache_where_it_may_not_be_opened(
+    tmp_path: Path, extractor: Extractor
+) -> None:
+    async def run() -> list[str]:
+        async with served(html) as port:
+            statuses = []
+            for allow in (True, True, False):
+                cache = Cache(tmp_path)
+                await cache.open()
+                browser = Browser(allow_private=allow, limits=LIMITS, cache=cache, extractor=extractor)
+                statuses.append((await browser.call(opening(f"http://127.0.0.1:{port}/"))).status)
+                statuses.append(str(cache.hits))
+                await browser.close()
+                await cache.close()
+            return statuses
+
+    assert asyncio.run(run()) == ["ok", "0", "ok", "1", "refused", "0"]
+
+
 class Broken(Extractor):
     async def extract(self, data: bytes, content_type: str, charset: str | None, url: str) -> Extraction:
         raise RuntimeError("a defect")

@@ -49,6 +49,28 @@ def test_links_follow_the_pages_base_and_come_once() -> None:
     )
 
 
+def test_a_page_that_is_large_by_its_scripts_is_read_to_its_end() -> None:
+    scripts = b"<script>" + b"var a = 1;" * 150_000 + b"</script><STYLE type=x>" + b".a{}" * 100_000 + b"</style >"
+    found = text_of(b"<html><body>" + scripts + b"<p>" + b"The last words. " * 40 + b"</p><svg ></body></html>")
+    assert found.page is not None
+    assert found.page.text.startswith("The last words.")
+    assert found.note is None
+
+
+def test_a_page_that_is_larger_is_read_to_a_limit_and_says_so() -> None:
+    found = text_of(b"<html><body>" + b"<p>The first of very many words.</p>" * 60_000)
+    assert found.page is not None
+    assert found.page.text.startswith("The first of")
+    assert found.note == "only the first 1000000 characters of it were read"
+
+
+def test_a_page_of_very_many_parts_is_read_in_time_and_gives_all_its_text() -> None:
+    found = text_of(b"<html><body><nav>Menu</nav>" + b"<p>x" * 200_000)  # the search for the main text takes minutes
+    assert found.page is not None
+    assert found.page.text.startswith("Menu")
+    assert found.page.text.count("x") > 100_000
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -194,3 +194,20 @@ def test_work_that_fails_fails_for_all_and_is_not_kept() -> None:
         return [str(each) for each in (*first, *second)]
 
     assert asyncio.run(all_of_them()) == ["a", "a", "b"]
+
+
+def test_closing_fails_those_who_wait_and_cancels_nobody() -> None:
+    async def run() -> object:
+        flights: Flights[int] = Flights()
+
+        async def work() -> int:
+            await asyncio.sleep(60)
+            return 1
+
+        waiter = asyncio.create_task(flights.join("k", work))
+        await asyncio.sleep(0)
+        await flights.close()
+        (result,) = await asyncio.gather(waiter, return_exceptions=True)
+        return result
+
+    assert isinstance(asyncio.run(run()), RuntimeError)

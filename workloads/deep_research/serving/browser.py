@@ -72,6 +72,8 @@ class Browser:
         }
         self._fetcher: Fetcher | None = None
         self._cache = cache
+        # A page of a private address must not come out of the cache where such pages may not be opened.
+        self._key_suffix = ("private",) if allow_private else ()
         self._extractor = extractor or Extractor()
         self._own_extractor = extractor is None
         self._characters = characters
@@ -125,7 +127,7 @@ class Browser:
         if self._cache is None or self._cache.mode == "off":
             record, size = await self._load(url)
             return self._shown(url, record, size)
-        key = page_key(url)
+        key = page_key(url) + self._key_suffix
         kept = await self._cache.get(key)
         if kept is not None and (observation := self._shown_if_sound(url, kept)) is not None:
             return observation
@@ -157,6 +159,7 @@ class Browser:
             record.update(status="timeout" if result.late else "error", detail=result.error)
         else:
             page = result.page
+            record["detail"] = record["detail"] or result.note
             record.update(title=page.title, url=page.url, text=page.text, links=[list(link) for link in page.links])
         return record, fetched.wire_bytes
 

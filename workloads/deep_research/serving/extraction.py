@@ -8,6 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import threading
 import time
@@ -24,10 +25,17 @@ from workloads.deep_research.serving.rendering import Page
 
 MAX_LINKS = 400  # that are kept of a page
 MAX_TEXT = 400_000  # characters, likewise
+MAX_HTML = 1_000_000  # characters that are parsed
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = re.compile(r"text/|application/(json|xml|javascript|x-ndjson|yaml|x-yaml)$|application/[\w.-]+\+(json|xml)$")
 _ASIDE = frozenset({"nav", "header", "footer", "aside", "form"})
 _FEW_CHARACTERS = 200  # a main text as short as this is checked against all text of the page
+_MOST_ELEMENTS = 40_000  # of a page whose main text is looked for; of a larger one all text is taken
+_BULK = tuple(
+    (re.compile(rf"<{tag}[\s>]", re.IGNORECASE), re.compile(rf"</{tag}\s*>", re.IGNORECASE))
+    for tag in ("script", "style", "svg")
+)
+_MOST_MEMORY = 4 << 30  # bytes of one process's address space
 _SPACE = re.compile(r"[ \t\r\f\v]+")
 _LINES = re.compile(r"\n\s*\n\s*")
 
@@ -39,6 +47,7 @@ class Extraction:
     page: Page | None
     error: str | None = None
     late: bool = False
+    note: str | None = None  # what is missing of the page
 
 
 class _LateSignal(BaseException):
@@ -70,7 +79,25 @@ def _extracted(data: bytes, content_type: str, charset: str | None, url: str) ->
         return Extraction(None, "the page is no text")
     if not is_html:
         return Extraction(Page(title=_last_part(url), url=url, text=text[:MAX_TEXT]))
+    whole = len(text)
+    if whole > MAX_HTML:
+        text = _without_bulk(text)
+    if len(text) > MAX_HTML:
+        return Extraction(_html(text[:MAX_HTML], url), note=f"only the first {MAX_HTML} characters of it were read")
     return Extraction(_html(text, url))
+
+
+def _without_bulk(html: str) -> str:
+    """A page without scripts, styles and drawings: most of what makes pages large, and none of their text."""
+    for opening, closing in _BULK:
+        parts, at = [], 0
+        while (start := opening.search(html, at)) is not None and (
+            end := closing.search(html, start.end())
+        ) is not None:
+            parts.append(html[at : start.start()])
+            at = end.end()
+        html = "".join([*parts, html[at:]])
+    return html
 
 
 def _html(html: str, url: str) -> Page:
@@ -83,7 +110,9 @@ def _html(html: str, url: str) -> Page:
         return Page(title="", url=url, text="")
     title = " ".join((tree.findtext(".//title") or tree.findtext(".//h1") or "").split())
     links = _links(tree, url)
-    text = trafilatura.extract(tree, url=url, fast=True, favor_recall=True, include_comments=False) or ""
+    text = ""
+    if tree.xpath("count(//*)") <= _MOST_ELEMENTS:
+        text = trafilatura.extract(tree, url=url, fast=True, favor_recall=True, include_comments=False) or ""
     if len(text) < _FEW_CHARACTERS:
         whole = trafilatura.html2txt(trafilatura.load_html(f"<html><body>{html}</body></html>")) or ""
         text = max(text, whole, key=len)
@@ -117,6 +146,8 @@ def _links(tree: Any, url: str) -> tuple[tuple[str, str], ...]:
         group = other if any(above.tag in _ASIDE for above in anchor.iterancestors()) else main
         if not group.get(target):
             group[target] = words
+        if len(main) >= MAX_LINKS:
+            break
     ordered = {**main, **{target: words for target, words in other.items() if target not in main}}
     return tuple((words, target) for target, words in list(ordered.items())[:MAX_LINKS])
 
@@ -147,7 +178,7 @@ def _alarm(seconds: float) -> Iterator[None]:
 class Extractor:
     """Processes that extract. One that dies (memory, a parser's crash) is replaced, and its page tried once more."""
 
-    def __init__(self, *, processes: int | None = None, limit_s: float = 20.0, wait_s: float = 60.0) -> None:
+    def __init__(self, *, processes: int | None = None, limit_s: float = 10.0, wait_s: float = 60.0) -> None:
         """`processes`: default half the cores, at least 1, at most 8; `limit_s`: for one page; `wait_s`: with queueing.
 
         Starts nothing yet.
@@ -211,6 +242,9 @@ class Extractor:
 def _begin(parent: int) -> None:
     """Prepares a process: it ignores what is meant for its parent, and goes when that is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY or most > _MOST_MEMORY:
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, most))  # a page's MemoryError, not the machine's
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -131,6 +131,7 @@ class Fetcher:
             headers={
                 "User-Agent": self._limits.user_agent,
                 "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.5",
+                "Accept-Language": "en,*;q=0.5",  # the same page wherever the run is
                 "Accept-Encoding": body.ACCEPT_ENCODING,
             },
         )

@@ -26,7 +26,13 @@ class Flights(Generic[T]):
             task.add_done_callback(lambda done: self._ended(key, done))
         else:
             self.shared += 1
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise RuntimeError("closed while the work was under way") from None
+            raise
 
     async def close(self) -> None:
         """Cancels what is under way."""
