@@ -46,7 +46,9 @@ class Rate:
         """Lower and upper end."""
         p, n = self.value, self.of
         centre, spread = p + _Z**2 / (2 * n), _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
-        return (max((centre - spread) / (1 + _Z**2 / n), 0.0), min((centre + spread) / (1 + _Z**2 / n), 1.0))
+        low, high = (centre - spread) / (1 + _Z**2 / n), (centre + spread) / (1 + _Z**2 / n)
+        # Exactly 0 and 1 at the ends, where rounding would leave a bit.
+        return (0.0 if self.count == 0 else max(low, 0.0), 1.0 if self.count == n else min(high, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
