@@ -45,7 +45,8 @@ class Work:
         """`folder`: the run's, where its data set and the address of its tool server lie.
 
         Raises:
-            SpecError: the data set, the tool server's address or the reward's function can't be read.
+            SpecError: the data set, the tool server's address or the reward's function can't be read, or the load is
+                live and the codec is not made for it.
         """
         self.spec = spec
         self.codec = codec
@@ -54,6 +55,8 @@ class Work:
         self.preset = preset_of(spec)
         # Hard limits: the frameworks wait for ever for a trajectory that does not come back.
         self.limits = limits(self.preset, spec.latency_scale) if spec.load is Load.FIXED else LIMITS
+        if spec.load is Load.LIVE and not hasattr(codec, "chat_ids"):
+            raise SpecError(f"load = live: the codec of {spec.framework} renders no conversations (boundary.LiveCodec)")
         self._judge = load_judge(spec.reward) if spec.load is Load.LIVE else None
         self.tools = tools if tools is not None else make_tools(spec, folder)
         self.in_flight = 0
