@@ -8,8 +8,8 @@ _NO_PLAN = "no latency was imposed on these calls"
 _NOT_MEASURED = "no call has both its whole time and the server's on record"
 
 
-def tool_section(found: ToolFigures, notes: Footnotes) -> list[str]:
-    """The section's lines, without its heading."""
+def tool_section(found: ToolFigures, notes: Footnotes, *, replay: bool = False) -> list[str]:
+    """The section's lines, without its heading. `replay`: the calls were answered from a trace."""
     if found.why_none is not None:
         return [f"No tool calls: {escape(found.why_none)}."]
     rows = [_outcome(each, notes) for each in found.outcomes]
@@ -19,7 +19,16 @@ def tool_section(found: ToolFigures, notes: Footnotes) -> list[str]:
     header = ["Process", "calls", "beyond the imposed latency, p50", "p99", "max", "beyond the served time, p50", "p99"]
     lines += ["", "What calls took beyond their tools, in each process that made them:", ""]
     lines += table(header, overhead, "l")
+    if replay:
+        lines += ["", f"Not in the trace: {found.not_found:,} of {plural(found.calls, 'call')}."]
+        lines += _missing(found)
     return lines
+
+
+def _missing(found: ToolFigures) -> list[str]:
+    if not found.not_found_first:
+        return []
+    return ["", "The first of them:", "", *(f"- {code(tool)} {code(what)}" for tool, what in found.not_found_first)]
 
 
 def how_many(found: ToolFigures) -> str:

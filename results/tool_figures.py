@@ -13,7 +13,9 @@ from results.stats import quantile
 from results.store import RunTables
 
 CANCELLED = "cancelled"
-_COLUMNS = ("host", "pid", "tool", "status", "start_ns", "end_ns", "planned_ns", "served_ns", "wire_bytes")
+NOT_FOUND = "not_found"
+SHOWN = 5  # requests that were not found, named
+_COLUMNS = ("host", "pid", "tool", "argument", "status", "start_ns", "end_ns", "planned_ns", "served_ns", "wire_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,10 @@ class ToolFigures:
     beyond_planned: Spread
     beyond_served: Spread
     processes: tuple[ProcessOverhead, ...]
+    not_found: int
+    """Calls that ended as `not_found`: of a replay, those that the trace has no recording for."""
+    not_found_first: tuple[tuple[str, str], ...]
+    """The first 5 different ones: tool and argument (as recorded: cut)."""
 
 
 def tool_figures(run: RunTables) -> ToolFigures:
@@ -78,6 +84,8 @@ def tool_figures(run: RunTables) -> ToolFigures:
     rows: list[dict[str, Any]] = run.tables["tool_calls"].select([*_COLUMNS]).to_pylist()
     kept = [row for row in rows if row["status"] != CANCELLED]
     roles = {(row["host"], row["pid"]): row["role"] for row in _processes(run)}
+    missing = sorted((row for row in kept if row["status"] == NOT_FOUND), key=lambda row: row["start_ns"])
+    named = dict.fromkeys((row["tool"] or "unknown", row["argument"] or "") for row in missing)
     places = sorted({(row["host"], row["pid"]) for row in kept})
     return ToolFigures(
         why_none=None if kept else "no tool call ended",
@@ -92,6 +100,8 @@ def tool_figures(run: RunTables) -> ToolFigures:
             )
             for host, pid in places
         ),
+        not_found=len(missing),
+        not_found_first=tuple(named)[:SHOWN],
     )
 
 

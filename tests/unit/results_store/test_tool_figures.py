@@ -78,6 +78,19 @@ def test_overhead_is_beyond_what_was_imposed_or_else_served(tmp_path: Path) -> N
     assert "2 ms | 3 ms | 3 ms | 1 ms | 1 ms |" in section(found)
 
 
+def test_a_replay_says_what_was_not_in_its_trace(tmp_path: Path) -> None:
+    missing = [call(n, MS, status="not_found", argument=f"where is {n // 2}?") for n in range(14)]
+    found = tool_figures(run_of(tmp_path, call(20, MS), *missing))
+    assert (found.not_found, len(found.not_found_first)) == (14, 5)
+    assert found.not_found_first[0] == ("search_engine", "where is 0?")
+    text = "\n".join(tool_section(found, Footnotes(), replay=True))
+    assert "Not in the trace: 14 of 15 calls." in text
+    assert "- `search_engine` `where is 4?`" in text
+    assert "Not in the trace" not in section(found)
+    whole = tool_figures(run_of(tmp_path / "whole", call(0, MS)))
+    assert "Not in the trace: 0 of 1 call." in "\n".join(tool_section(whole, Footnotes(), replay=True))
+
+
 def test_each_process_has_its_own_overhead(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [hello(), call(0, 2 * MS, planned_ns=MS)], spec=SPEC)
     other = replace(hello(), pid=hello().pid + 1, role="rollout")
