@@ -182,7 +182,13 @@ def _rates(case: Case, notes: Footnotes) -> list[str]:
 
 def _tools(case: Case, notes: Footnotes) -> list[str]:
     found = tool_figures(case.run)
-    return ["## Tool calls", "", *tool_section(found, notes), "", case.caption(how_many(found), notes)]
+    return [
+        "## Tool calls",
+        "",
+        *tool_section(found, notes, replay=bool(case.run.spec.trace)),
+        "",
+        case.caption(how_many(found), notes),
+    ]
 
 
 def _telemetry(case: Case, notes: Footnotes) -> list[str]:
