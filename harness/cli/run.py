@@ -35,7 +35,7 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
      " `bench tools fit` wrote."),
     ("--latency-scale", _NUMBER, None, "Factor on every planned tool latency. Default: 1."),
     ("--seed", _WHOLE, None, "Seed of the plans. Default: 1."),
-    ("--context-tokens", _WHOLE, None, "Longest context. Default: 40960 | 2048."),
+    ("--context-tokens", _WHOLE, None, "Longest context. Default: 40960 | 2048 (live: 4096)."),
     ("--micro-batch-tokens", _WHOLE, None, "Tokens a training micro-batch. Default: 40960 | 2048."),
     ("--engine", _NAME, "NAME", "Inference engine. Default: vllm (none for simulated)."),
     ("--rollout-tp", _WHOLE, None, "Tensor-parallel GPUs an engine. Default: 1."),
@@ -52,7 +52,7 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--policy", _NAME, "model|scripted", "Who writes the replies of a live load. Default: model."),
     ("--thinking", _NAME, "keep|strip", "Whether <think> blocks stay in a live history. Default: keep."),
     ("--max-turns", _WHOLE, None, "Turns of a live trajectory. Default: 10."),
-    ("--turn-tokens", _WHOLE, None, "Tokens of one live reply. Default: 2048 | 128."),
+    ("--turn-tokens", _WHOLE, None, "Tokens of one live reply. Default: 2048 | 256."),
     ("--timeout", _NUMBER, "SECONDS", "End the run after this time. Default: no limit (a stall always ends it)."),
     ("--sample-hz", _NUMBER, None, "Telemetry samples a second. Default: 10."),
     ("--dcgm", _NAME, "URL|dmon|off|auto", "Where DCGM's profiling fields are read: a dcgm-exporter, `dcgmi dmon`."
