@@ -74,8 +74,6 @@ class Verl:
         on_cpu = spec.device is Device.CPU
         if (reason := _engine(spec)) is not None:
             return reason
-        if spec.load is not Load.FIXED:
-            return f"load = {spec.load.value}: only fixed is built for verl yet"
         if spec.gpus.train % spec.nodes:
             return f"gpus.train = {spec.gpus.train}: must divide evenly over nodes = {spec.nodes}"
         if spec.gpus.rollout % spec.nodes:
@@ -121,7 +119,8 @@ def _engine(spec: RunSpec) -> str | None:
         return None
     if spec.engine not in GPU_ENGINES:
         return f"engine = {spec.engine}: verl 0.9.1 is built here with {' or '.join(GPU_ENGINES)} on cuda"
-    if spec.engine == "sglang" and spec.context_tokens - (longest := longest_tokens(spec)) < SGLANG_KEEPS_BACK:
+    keeps_back = spec.engine == "sglang" and spec.load is Load.FIXED  # a live load ends before what is kept back
+    if keeps_back and spec.context_tokens - (longest := longest_tokens(spec)) < SGLANG_KEEPS_BACK:
         return (
             f"context_tokens = {spec.context_tokens:,}: SGLang keeps the last {SGLANG_KEEPS_BACK} tokens of a context "
             f"back and would cut the longest planned trajectory ({longest:,} tokens); at least "
