@@ -18,6 +18,7 @@ from results.store import RunTables
 from results.window import Window
 
 K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
+GAP_REFRESHES = 3.0  # readings come once a refresh, jittered: up to two refreshes apart
 IDLE_S = 10.0
 WORKERS = ("controller", "train", "rollout", "engine")
 
@@ -27,7 +28,7 @@ class GpuEnergy:
     """One GPU over the window. `joules` is None when no sensor's series is valid.
 
     Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, counter_wrap (put right), no_counter,
-    average_only, part_time_sensor, window_short, k_off, k_unsure (off by no more than a refresh explains),
+    average_only, part_time_sensor, window_short, k_off, k_unsure (off, within the errors of both),
     no_limit, clock_step (the SM clock changed by more than 20 % while the GPU was not idle).
 
     `uncertainty_joules`: of the counter and of averaged power, by how much refresh and averaging may move the window's
@@ -170,7 +171,7 @@ def _gpu(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, l
     reasons: list[str] = []
     counted, why = _counted(sensors, low, high)
     reasons += why
-    integral, gaps = _integral(sensors.instant, low, high)
+    integral, gaps = _integral(sensors.instant, low, high, sensors.instant_refresh_s)
     shift = -int(sensors.average_window_s / 2 * 1e9)
     averaged, lags = _integral(sensors.average.shifted(shift), low, high)
     source, joules = None, None
@@ -190,7 +191,8 @@ def _gpu(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, l
         joules = None
     k = counted / integral if counted is not None and integral else None
     counter_doubt = _counter_doubt(sensors, low, high) if counted is not None else 0.0
-    excused = k is not None and integral is not None and abs(k - 1) - counter_doubt / integral <= K_OK
+    k_doubt = counter_doubt + (_between(sensors, low, high) if k is not None else 0.0)
+    excused = k is not None and integral is not None and abs(k - 1) - k_doubt / integral <= K_OK
     if k is not None and abs(k - 1) > K_OK:
         reasons.append("k_unsure" if excused else "k_off")
     if source in ("instant", "average") and sensors.part_time:
@@ -224,17 +226,23 @@ def _uncertainty(sensors: GpuSensors, source: str | None, low: int, high: int, c
         return counter_doubt
     if sensors.part_time:
         return None
-    edges = np.array([low, high], dtype=np.int64)
+    power, refresh_s = sensors.instant, sensors.instant_refresh_s
+    smeared_s = refresh_s
     if source == "average":
         # The running mean is exact inside; at each edge it has smeared what changed there over its window.
-        window_s = sensors.average_window_s
-        shifted = sensors.average.shifted(-int(window_s / 2 * 1e9))
-        return float(_doubt(shifted, max(window_s, shifted.period_s), edges, whole=True).sum())
-    inside = sensors.instant.around(low, high)
-    seen = None if inside is None else half_width(inside, sensors.instant_refresh_s)
+        power = sensors.average.shifted(-int(sensors.average_window_s / 2 * 1e9))
+        refresh_s, smeared_s = power.period_s, max(sensors.average_window_s, power.period_s)
+    inside = power.around(low, high)
+    seen = None if inside is None else half_width(inside, refresh_s)
     if seen is None:
         return None
-    return seen + float(_doubt(sensors.instant, sensors.instant_refresh_s, edges, whole=True).sum())
+    return seen + float(_doubt(power, smeared_s, np.array([low, high], dtype=np.int64), whole=True).sum())
+
+
+def _between(sensors: GpuSensors, low: int, high: int) -> float:
+    """Joules by which instant power's integral may be off for what happened between its readings (95 %)."""
+    inside = sensors.instant.around(low, high)
+    return 0.0 if inside is None else half_width(inside, sensors.instant_refresh_s) or 0.0
 
 
 def _counter_doubt(sensors: GpuSensors, low: int, high: int) -> float:
@@ -285,17 +293,17 @@ def _counted(sensors: GpuSensors, low: int, high: int) -> tuple[float | None, li
         return None, ["partial_coverage"]
     if (np.diff(inside.values) < 0).any():
         return None, ["counter_reset"]
-    if inside.edge_gap_s(low, high) > sensors.counter.gap_limit_s:
+    if inside.edge_gap_s(low, high) > max(sensors.counter.gap_limit_s, GAP_REFRESHES * sensors.counter_refresh_s):
         return None, ["gap_too_long"]
     edges = inside.at(np.array([low, high], dtype=np.int64))
     return float(edges[1] - edges[0]), []
 
 
-def _integral(power: Series, low: int, high: int) -> tuple[float | None, list[str]]:
+def _integral(power: Series, low: int, high: int, refresh_s: float = 0.0) -> tuple[float | None, list[str]]:
     inside = power.around(low, high)
     if inside is None:
         return None, ["partial_coverage"]
-    if inside.longest_gap_s() > power.gap_limit_s:
+    if inside.longest_gap_s() > max(power.gap_limit_s, GAP_REFRESHES * refresh_s):
         return None, ["gap_too_long"]
     edges = inside.integral(np.array([low, high], dtype=np.int64))
     return float(edges[1] - edges[0]), []

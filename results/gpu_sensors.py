@@ -79,6 +79,7 @@ def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
     most = PAST_LIMIT * float(limit.values.max()) if limit.values.size else MOST_WATTS
     counter, wraps = unwrapped(counter, most)
     name = str(told.get("name", ""))
+    step_s = float(told.get("sample_period_s", 0.0))  # as settled on; the first seconds may have been read faster
     return GpuSensors(
         counter=counter,
         instant=instant,
@@ -88,8 +89,8 @@ def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
         name=name,
         meaning=sensor_of(told.get("compute_capability"), name),
         average_window_s=float(told.get("power_average_window_s", AVERAGE_WINDOW_S)),
-        counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s),
-        instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s),
+        counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s, step_s),
+        instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s, step_s),
         wraps=wraps,
     )
 

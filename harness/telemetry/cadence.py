@@ -12,6 +12,7 @@ from statistics import median
 
 NS = 1_000_000_000
 MINIMUM_CHANGES = 4  # fewer say nothing about a period
+MINIMUM_LEVELS = 3  # a reading that goes to and fro between two values shows the load's changes, not the sensor's
 
 
 class Ticks:
@@ -62,9 +63,13 @@ def refresh_of(polls: Sequence[tuple[int, float | None]]) -> Refresh:
         return Refresh(period_s=None, resolution_s=None, changes=0, reason="not readable")
     resolution_s = median(b[0] - a[0] for a, b in pairwise(known)) / NS
     changed = [b[0] for a, b in pairwise(known) if a[1] != b[1]]
+    levels = len({b[1] for a, b in pairwise(known) if a[1] != b[1]})
     if len(changed) < MINIMUM_CHANGES:
         span_s = (known[-1][0] - known[0][0]) / NS
         reason = f"changed {len(changed)} times in {span_s:.2f} s"
+        return Refresh(period_s=None, resolution_s=resolution_s, changes=len(changed), reason=reason)
+    if levels < MINIMUM_LEVELS:
+        reason = f"kept to {levels} values: the load's, not the sensor's"
         return Refresh(period_s=None, resolution_s=resolution_s, changes=len(changed), reason=reason)
     gaps = [b - a for a, b in pairwise(changed)]
     rough = median(gaps)

@@ -152,7 +152,7 @@ class GpuWatch:
         gpu.read_limit()
         refresh = self._measure(gpu)
         learnt: Polls | None = {name: [] for name in POWER_NAMES} if any(map(_slow_one, refresh.values())) else None
-        period_s = _period_s(refresh, self._hz)
+        period_s = _period_s(refresh, self._hz) if learnt is None else 1 / self._hz
         self._describe_refresh(gpu, refresh, period_s)
         now = time.monotonic_ns()
         ticks, turn, skipped, state_ns = Ticks(period_s, now, self._rng), 0, 0, now
@@ -284,17 +284,13 @@ def _slow_one(refresh: Refresh) -> bool:
 
 def _learn(refresh: Mapping[str, Refresh], polls: Polls) -> dict[str, Refresh]:
     """The periods as first measured; where that was too short, as the polls made since then tell."""
-    later = {name: refresh_of(polls[name]) for name in refresh}
-    return {
-        name: later[name] if _slow_one(before) and later[name].period_s is not None else before
-        for name, before in refresh.items()
-    }
+    return {name: refresh_of(polls[name]) if _slow_one(before) else before for name, before in refresh.items()}
 
 
 def _period_s(refresh: Mapping[str, Refresh], hz: float) -> float:
     """Seconds between readings: one call reads all, so as often as the quickest of them has something new."""
     known = [r.period_s for r in refresh.values() if r.period_s is not None]
-    unresolved = any(r.period_s is None and r.changes for r in refresh.values())
+    unresolved = any(r.period_s is None and r.changes >= MINIMUM_CHANGES for r in refresh.values())
     return max(1 / hz, min(*known, LONGEST_PERIOD_S)) if known and not unresolved else 1 / hz
 
 

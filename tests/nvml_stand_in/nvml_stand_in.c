@@ -161,7 +161,7 @@ static int index_of(device_t device) {
 static uint64_t refreshes(int gpu, const char *key, long long otherwise, uint64_t *at_us) {
     uint64_t period = (uint64_t)get(gpu, key, otherwise);
     if (period == 0) period = 1;
-    uint64_t n = (now_us() - origin_us) / period;
+    uint64_t now = now_us(), n = now > origin_us ? (now - origin_us) / period : 0;
     *at_us = n * period;
     return n;
 }

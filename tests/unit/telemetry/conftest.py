@@ -47,18 +47,23 @@ def old_stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class RunningSampler:
     """A real sampler process, and what it has left on disk so far."""
 
-    def __init__(self, folder: Path, library: Path, settings: str, hz: float) -> None:
+    def __init__(
+        self, folder: Path, library: Path, settings: str, hz: float, more: tuple[str, ...] = (), path: str | None = None
+    ) -> None:
+        self.more = more
         self.samples_dir = folder / "run" / "samples"
         self.events_dir = folder / "run" / "events"
         self.settings = folder / "settings"
         self.configure(settings)
         self.environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_STAND_IN": str(self.settings)}
+        if path is not None:
+            self.environment["PATH"] = path
         self.hz = hz
         self.process = self.start()
 
     def start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "harness.telemetry.sampler", "--run-id", "run-1", "--hz", str(self.hz)]
-        command += ["--out", str(self.samples_dir), "--events", str(self.events_dir)]
+        command += ["--out", str(self.samples_dir), "--events", str(self.events_dir), *self.more]
         self.process = subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         return self.process
 
@@ -105,23 +110,39 @@ class RunningSampler:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(HANG_S)
 
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stderr.close()
+
 
 @pytest.fixture
 def sampler(tmp_path: Path, stand_in: Path) -> Iterator[Callable[..., RunningSampler]]:
     started: list[RunningSampler] = []
 
-    def start(settings: str, *, library: Path | None = None, hz: float = 10) -> RunningSampler:
-        running = RunningSampler(tmp_path, library or stand_in, settings, hz)
+    def start(
+        settings: str,
+        *,
+        library: Path | None = None,
+        hz: float = 10,
+        more: tuple[str, ...] = (),
+        path: str | None = None,
+    ) -> RunningSampler:
+        running = RunningSampler(tmp_path, library or stand_in, settings, hz, more, path)
         started.append(running)
         return running
 
     yield start
     for running in started:
-        if running.process.poll() is None:
-            running.process.kill()
-        running.process.wait()
-        running.process.stdin.close()
-        running.process.stderr.close()
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def sampler_process() -> type[RunningSampler]:
+    """For samplers that live longer than one test; whoever starts one closes it."""
+    return RunningSampler
 
 
 @pytest.fixture
