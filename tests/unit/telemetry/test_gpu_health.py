@@ -1,0 +1,115 @@
+"""Xid and memory errors, MIG, memory by process, and GPUs that appear or come back: the real sampler process."""
+
+import pytest
+
+
+def known(rows, column):
+    return [row[column] for row in rows if row[column] is not None]
+
+
+def test_an_xid_error_is_told_with_its_gpu_and_number(sampler, uuid):
+    running = sampler("* gpus 2\n")
+    running.wait_until_sampling(0, 1)
+    running.configure("* gpus 2\n1 xid 79\n")
+    running.wait_for(lambda: running.metrics("telemetry.xid"))
+    assert running.end() == 0
+    (told,) = running.metrics("telemetry.xid")
+    assert (told.value, told.labels["gpu"]) == (79.0, uuid(1))
+    assert not [m for m in running.metrics("telemetry.unsupported") if m.labels["field"] == "xid"]
+
+
+@pytest.mark.parametrize("settings", ["* xid_supported 0\n", "* error.event_set 3\n", "* error.register_events 4\n"])
+def test_without_error_events_it_says_why(sampler, settings):
+    running = sampler(f"* gpus 1\n{settings}")
+    running.wait_until_sampling(0)
+    running.wait_for(lambda: [m for m in running.metrics("telemetry.unsupported", 0) if m.labels["field"] == "xid"])
+    assert running.end() == 0
+    (told,) = [m for m in running.metrics("telemetry.unsupported", 0) if m.labels["field"] == "xid"]
+    assert told.labels["reason"] in ("NOT_SUPPORTED", "NO_PERMISSION")
+    assert not running.failures()
+
+
+def test_memory_errors_are_sampled_and_null_where_there_is_no_ecc(sampler):
+    running = sampler("* gpus 2\n0 ecc_corrected 3\n0 ecc_uncorrected 1\n1 error.ecc 3\n")
+    running.wait_for(lambda: known(running.rows(0), "ecc_corrected_errors"))
+    assert running.end() == 0
+    assert set(known(running.rows(0), "ecc_corrected_errors")) == {3}
+    assert set(known(running.rows(0), "ecc_uncorrected_errors")) == {1}
+    assert not known(running.rows(1), "ecc_corrected_errors")
+    reasons = {m.labels["field"]: m.labels["reason"] for m in running.metrics("telemetry.unsupported", 1)}
+    assert reasons["ecc_uncorrected_errors"] == "NOT_SUPPORTED"
+
+
+def test_memory_is_told_by_process_and_when_it_ends(sampler):
+    settings = "* gpus 1\n0 pids 4194301,4194302\n0 memory_of_pids {}\n"
+    running = sampler(settings.format(2**30))
+    running.wait_for(lambda: len(running.metrics("telemetry.process_memory", 0)) == 2)
+    running.configure(f"* gpus 1\n0 pids 4194302\n0 memory_of_pids {2**30 + 2**20}\n")  # 1 MiB more is no news
+    running.wait_for(lambda: len(running.metrics("telemetry.process_memory", 0)) == 3)
+    running.configure(f"* gpus 1\n0 pids 4194302\n0 memory_of_pids {2**31}\n")
+    running.wait_for(lambda: len(running.metrics("telemetry.process_memory", 0)) == 4)
+    assert running.end() == 0
+    told = [(m.labels["pid"], m.value) for m in running.metrics("telemetry.process_memory", 0)]
+    assert told == [(4194301, 2.0**30), (4194302, 2.0**30), (4194301, 0.0), (4194302, 2.0**31)]
+
+
+def test_memory_that_the_driver_does_not_say_is_none(sampler):
+    running = sampler(f"* gpus 1\n0 pids 4194301\n0 memory_of_pids {2**64 - 1}\n")
+    running.wait_for(lambda: running.metrics("telemetry.process_memory", 0))
+    assert running.end() == 0
+    (told,) = running.metrics("telemetry.process_memory", 0)
+    assert told.value is None
+
+
+def test_mig_instances_are_described(sampler, uuid):
+    running = sampler("* gpus 2\n1 mig 1\n1 mig_instances 2\n1 error.util 3\n")
+    running.wait_for(lambda: len([gpu for gpu in running.gpus().values() if "mig_instances" in gpu]) == 2)
+    assert running.end() == 0
+    gpus = running.gpus()
+    assert gpus[0]["mig_instances"] == []
+    assert [(one["gpu_instance"], one["compute_instance"]) for one in gpus[1]["mig_instances"]] == [(7, 0), (8, 0)]
+    assert all(str(one["uuid"]).startswith("MIG-") for one in gpus[1]["mig_instances"])
+    assert not known(running.rows(1), "util_ratio")  # not defined for a GPU in instances
+
+
+def test_a_gpu_that_appears_is_sampled_from_then_on(sampler, uuid):
+    running = sampler("* gpus 1\n")
+    running.wait_until_sampling(0)
+    assert 1 not in running.gpus()
+    running.configure("* gpus 2\n")
+    running.wait_until_sampling(1)
+    running.wait_for(lambda: "name" in running.gpus().get(1, {}))
+    assert running.end() == 0
+    (told,) = running.metrics("telemetry.gpu_appeared")
+    assert told.labels["gpu"] == uuid(1)
+    assert not running.failures()
+
+
+def test_a_gpu_that_was_lost_and_reset_is_sampled_again(sampler, uuid):
+    running = sampler("* gpus 2\n1 energy_start_mj 900000000\n")
+    running.wait_until_sampling(0, 1)
+    running.configure("* gpus 2\n1 lost_after 0\n")
+    running.wait_for(running.failures)
+    before = len(running.power(1))
+    running.configure("* gpus 2\n1 energy_start_mj 0\n")
+    running.wait_until_sampling(1, rows=before + 10)
+    assert running.end() == 0
+    (told,) = running.metrics("telemetry.gpu_returned")
+    assert told.labels["gpu"] == uuid(1)
+    assert [failure.type for failure in running.failures()] == ["GpuLostError"]
+    assert running.metrics("telemetry.energy_counter_fell", 1)  # a reset GPU counts from 0
+    energy = known(running.rows(1), "energy_joules")
+    assert max(energy) > 900_000 > min(energy)
+
+
+def test_the_samplers_own_cost_is_told(sampler):
+    running = sampler("* gpus 2\n")
+    running.wait_until_sampling(0, 1, rows=20)
+    running.wait_for(lambda: running.metrics("telemetry.cpu"))  # before its end: it may be killed
+    assert running.end() == 0
+    told = running.metrics("telemetry.cpu")[-1]
+    assert 0 < told.value <= 4 * float(told.labels["wall_s"])
+    for gpu in (0, 1):
+        (ticks,) = running.metrics("telemetry.ticks", gpu)
+        assert ticks.value >= 20
+        assert ticks.labels["skipped"] >= 0
