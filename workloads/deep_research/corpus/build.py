@@ -23,7 +23,7 @@ from workloads.deep_research.corpus.making import batches
 from workloads.deep_research.corpus.questions import questions
 from workloads.deep_research.dataset import Row, read_rows, write_rows
 
-FORMAT = 1  # of the folder; another one is built again
+FORMAT = 3  # of the folder; another one is built again
 DATABASE, FACTS, QUESTIONS = "corpus.sqlite", "corpus.json", "questions.jsonl"
 MOST_QUESTIONS = 20_000
 

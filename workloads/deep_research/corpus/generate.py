@@ -15,7 +15,7 @@ from harness.protocol.errors import SpecError
 from workloads.deep_research.corpus import names
 from workloads.deep_research.question_grammar import KINDS, NUMBER, YEAR, Relation, relations_of
 
-VERSION = 1  # of what is generated: another version has other pages for the same seed
+VERSION = 2  # of what is generated: another version has other pages for the same seed
 LEAST_PAGES, MOST_PAGES = 100, 1_000_000
 
 LIST, ARTICLE = "list", "article"  # pages that are about no subject of their own
@@ -86,6 +86,7 @@ class World:
         needed = {kind: -(-self.counts[kind] // names.GROUP) for kind in KINDS}
         needed["person"] = 200 + needed["person"] // 40
         words = names.words(sum(needed.values()), seed, purpose="titles")
+        self.words = frozenset(words)
         shared: dict[str, list[str]] = {}
         for kind, count in needed.items():
             shared[kind], words = words[:count], words[count:]

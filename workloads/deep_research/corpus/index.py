@@ -3,10 +3,12 @@
 Ranking is FTS5's BM25 (k1 = 1.2, b = 0.75) with a word in the title counting as TITLE_WEIGHT in the text. The words of
 a query are alternatives, and FTS5 scores every page that has one of them, so a query takes as long as there are such
 pages. Their number is held below POSTINGS: rare words are taken first, and those too common beside them are left out,
-as engines leave out stop words, only by what this corpus has and not by a list. Among the best, titles decide: what
-was left out counts where a title has it, and a title counts once more that the query has in full ("Hal Bridge" before
-"Old Hal Bridge" where the first is asked for). A query of common words alone, or whose rare words are on
-no page, is answered from the first HEAD pages, which have a small index of their own.
+as engines leave out stop words, only by what this corpus has and not by a list. A query of common words alone, or whose
+rare words are on no page, is answered from the first HEAD pages, which have a small index of their own.
+
+Among the best of these, and pages with one of the words in their title that few titles have, titles decide: a word that
+was left out counts where a title has it, and a title counts once more that the query has in full ("Hal Bridge" comes
+before "Old Hal Bridge" where the first is asked for).
 """
 
 import math
@@ -20,23 +22,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TITLE_WEIGHT = 4.0
-POSTINGS = 2_000  # pages scored for one query
-HEAD = 4_000  # pages of the small index
+POSTINGS = 600  # pages scored for one query
+HEAD = 2_000  # pages of the small index
 MOST_TERMS = 24  # words of a query that count
 _MOST_CHARACTERS = 10_000  # of a query that are looked at
 _LONGEST_TERM = 64
 _SNIPPET = 240  # characters
+_SNIPPET_BYTES = 6_000  # of a text, from its start, in which a snippet is looked for
 _CANDIDATES = 30  # of the best, at least, among which titles decide
+_NAMED = 100  # pages more, at most, that have a word in their title that few titles have
 _LEFT_OUT = 1.5  # of a left-out word's inverse document frequency, for a title that has it
-_WHOLE_TITLE = 0.5  # of the same of each word of a title, where the query has them all
+_WHOLE_TITLE = 1.0  # of the same of each word of a title, where the query has them all
 _COMMON = 50  # a word on more pages than this is listed with its number of pages
 
 _SCHEMA = """
 CREATE TABLE pages(
     id INTEGER PRIMARY KEY, url TEXT NOT NULL, title TEXT NOT NULL, content_type TEXT NOT NULL, html BLOB NOT NULL);
-CREATE TABLE texts(id INTEGER PRIMARY KEY, url TEXT NOT NULL, title TEXT NOT NULL, text BLOB NOT NULL);
-CREATE TABLE common(term TEXT PRIMARY KEY, pages INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE names(id INTEGER PRIMARY KEY, url TEXT NOT NULL, title TEXT NOT NULL, terms TEXT NOT NULL);
+CREATE TABLE texts(id INTEGER PRIMARY KEY, text BLOB NOT NULL);
+CREATE TABLE common(term TEXT PRIMARY KEY, pages INTEGER NOT NULL, titles INTEGER NOT NULL) WITHOUT ROWID;
 CREATE VIRTUAL TABLE search USING fts5(title, body, content='', tokenize='unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE titles USING fts5(title, content='', tokenize='unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE head USING fts5(title, body, content='', tokenize='unicode61 remove_diacritics 2');
 """
 
@@ -77,6 +83,9 @@ def entry(*, url: str, title: str, content_type: str, html: bytes, text: str) ->
     return Entry(url, title, content_type, zlib.compress(html, 1), zlib.compress(text.encode(errors="replace"), 1))
 
 
+_Found = tuple[int, float, str, str, str]  # id, score, title, url, the title's words
+
+
 class IndexWriter:
     """Fills a new file. Used once, by one process; the file is whole after `finish`."""
 
@@ -98,9 +107,13 @@ class IndexWriter:
         self._db.executemany(
             "INSERT INTO pages VALUES(?,?,?,?,?)", ((i, e.url, e.title, e.content_type, e.html) for i, e in rows)
         )
-        self._db.executemany("INSERT INTO texts VALUES(?,?,?,?)", ((i, e.url, e.title, e.text) for i, e in rows))
+        self._db.executemany(
+            "INSERT INTO names VALUES(?,?,?,?)", ((i, e.url, e.title, " ".join(terms(e.title))) for i, e in rows)
+        )
+        self._db.executemany("INSERT INTO texts VALUES(?,?)", ((i, e.text) for i, e in rows))
         texts = [(i, e.title, zlib.decompress(e.text).decode()) for i, e in rows]
         self._db.executemany("INSERT INTO search(rowid, title, body) VALUES(?,?,?)", texts)
+        self._db.executemany("INSERT INTO titles(rowid, title) VALUES(?,?)", ((i, e.title) for i, e in rows))
         if ids[0] <= HEAD:
             first = [row for row in texts if row[0] <= HEAD]
             self._db.executemany("INSERT INTO head(rowid, title, body) VALUES(?,?,?)", first)
@@ -117,9 +130,16 @@ class IndexWriter:
         db.execute("CREATE UNIQUE INDEX pages_url ON pages(url)")
         db.execute("INSERT INTO search(search) VALUES('optimize')")
         db.execute("INSERT INTO head(head) VALUES('optimize')")
-        db.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'search', 'row')")
-        db.execute("INSERT INTO common SELECT term, doc FROM temp.vocabulary WHERE doc > ?", (_COMMON,))
-        db.execute("DROP TABLE temp.vocabulary")
+        db.execute("INSERT INTO titles(titles) VALUES('optimize')")
+        for table in ("search", "titles"):
+            db.execute(f"CREATE VIRTUAL TABLE temp.in_{table} USING fts5vocab('main', '{table}', 'row')")
+        db.execute("CREATE TEMP TABLE named AS SELECT term, doc FROM temp.in_titles")
+        db.execute("CREATE UNIQUE INDEX temp.named_term ON named(term)")
+        db.execute(
+            "INSERT INTO common SELECT term, found.doc, coalesce(named.doc, 0) "
+            "FROM temp.in_search AS found LEFT JOIN temp.named USING (term) WHERE found.doc > ?",
+            (_COMMON,),
+        )
         self.close()
 
     def close(self) -> None:
@@ -145,8 +165,10 @@ class Index:
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
-        self._common = dict(self._connection().execute("SELECT term, pages FROM common"))
-        self.pages = int(self._connection().execute("SELECT count(*) FROM texts").fetchone()[0])
+        common = list(self._connection().execute("SELECT term, pages, titles FROM common"))
+        self._common = {term: pages for term, pages, _ in common}
+        self._titles = {term: titles for term, _, titles in common}
+        self.pages = int(self._connection().execute("SELECT count(*) FROM names").fetchone()[0])
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -187,32 +209,55 @@ class Index:
         if not found and left:
             chosen, left = left[:4], left[4:]
             found = self._match("head", chosen, candidates)
+        found += self._named(chosen, left, found)
         found = self._by_title(found, set(terms(query)), left)[:k]
-        texts = self._texts([found_id for found_id, _, _, _ in found])
-        return [Hit(title, url, snippet(texts[i], chosen + left), score) for i, score, title, url in found]
+        texts = self._texts([found_id for found_id, *_ in found])
+        return [Hit(title, url, snippet(texts[i], chosen + left), score) for i, score, title, url, _ in found]
 
-    def _match(self, table: str, wanted: Sequence[str], k: int) -> list[tuple[int, float, str, str]]:
-        """(id, score, title, url) of the best `k` pages with any of the words."""
+    def _match(self, table: str, wanted: Sequence[str], k: int) -> list[_Found]:
+        """The best `k` pages with any of the words."""
         expression = " OR ".join(f'"{term}"' for term in wanted)
         rows = self._connection().execute(
-            "SELECT texts.id, -best.score, texts.title, texts.url FROM "
+            "SELECT names.id, -best.score, names.title, names.url, names.terms FROM "
             f"(SELECT rowid AS id, bm25({table}, {TITLE_WEIGHT}, 1.0) AS score FROM {table} WHERE {table} MATCH ? "
-            "ORDER BY score LIMIT ?) AS best JOIN texts ON texts.id = best.id ORDER BY best.score, best.id",
+            "ORDER BY score LIMIT ?) AS best JOIN names ON names.id = best.id ORDER BY best.score, best.id",
             (expression, k),
         )
         return list(rows)
 
-    def _by_title(
-        self, found: list[tuple[int, float, str, str]], asked: set[str], left: Sequence[str]
-    ) -> list[tuple[int, float, str, str]]:
+    def _named(self, chosen: Sequence[str], left: Sequence[str], found: Sequence[_Found]) -> list[_Found]:
+        """More pages: with a word of the query in their title that few titles have.
+
+        Those with a chosen word have the score of the last one found: with a better one they were among them.
+        """
+        telling = sorted((self._titles.get(term, 1), term) for term in (*chosen, *left))
+        telling = [(count, term) for count, term in telling if 0 < count <= _NAMED][:3]
+        if not telling:
+            return []
+        rows = self._connection().execute(
+            "SELECT names.id, names.title, names.url, names.terms FROM "
+            "(SELECT rowid AS id FROM titles WHERE titles MATCH ? LIMIT ?) AS named JOIN names ON names.id = named.id",
+            (" OR ".join(f'"{term}"' for _, term in telling), _NAMED),
+        )
+        have = {row[0] for row in found}
+        score = min((row[1] for row in found), default=0.0)
+        by_chosen = set(chosen)
+        return [
+            (i, 0.0 if by_chosen.isdisjoint(has.split()) else score, title, url, has)
+            for i, title, url, has in rows
+            if i not in have
+        ]
+
+    def _by_title(self, found: list[_Found], asked: set[str], left: Sequence[str]) -> list[_Found]:
         """The same in the order of their scores with what their titles add."""
+        worth = {term: _LEFT_OUT * self._rarity(term) for term in left}
         scored = []
-        for found_id, score, title, url in found:
-            has = terms(title)
-            score += _LEFT_OUT * sum(self._rarity(term) for term in left if term in has)
+        for found_id, score, title, url, words in found:
+            has = words.split()
+            score += sum(worth.get(term, 0.0) for term in has)
             if asked.issuperset(has):
                 score += _WHOLE_TITLE * sum(map(self._rarity, has))
-            scored.append((found_id, score, title, url))
+            scored.append((found_id, score, title, url, words))
         return sorted(scored, key=lambda row: (-row[1], row[0]))
 
     def _rarity(self, term: str) -> float:
@@ -223,7 +268,9 @@ class Index:
     def _texts(self, ids: Sequence[int]) -> dict[int, str]:
         marks = ",".join("?" * len(ids))
         rows = self._connection().execute(f"SELECT id, text FROM texts WHERE id IN ({marks})", ids)
-        return {found: zlib.decompress(text).decode() for found, text in rows}
+        return {
+            found: zlib.decompressobj().decompress(text, _SNIPPET_BYTES).decode(errors="ignore") for found, text in rows
+        }
 
     def page(self, url: str) -> Page | None:
         """The page at an address, or None."""
@@ -236,7 +283,9 @@ class Index:
 
     def entries(self) -> Iterator[tuple[str, str, str]]:
         """(url, title, text) of all pages, in order."""
-        for url, title, text in self._connection().execute("SELECT url, title, text FROM texts ORDER BY id"):
+        for url, title, text in self._connection().execute(
+            "SELECT url, title, text FROM names JOIN texts USING (id) ORDER BY id"
+        ):
             yield url, title, zlib.decompress(text).decode()
 
 

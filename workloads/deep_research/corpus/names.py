@@ -7,7 +7,7 @@ expedition's neighbours bear the same name and another year; persons share the f
 import math
 import random
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 GROUP = 3  # subjects that share a name
 
@@ -61,8 +61,8 @@ _PATTERNS: Mapping[str, Sequence[str]] = {
 }
 
 
-def words(count: int, seed: int, *, purpose: str) -> list[str]:
-    """`count` different invented words, capitalised; those of a smaller count are the first of a larger."""
+def words(count: int, seed: int, *, purpose: str, without: Container[str] = ()) -> list[str]:
+    """`count` different invented words, capitalised, none of them in `without`."""
     draw = random.Random(f"{purpose} {seed}").random
     found: dict[str, None] = {}
     while len(found) < count:
@@ -72,8 +72,9 @@ def words(count: int, seed: int, *, purpose: str) -> list[str]:
             parts += (_pick(_ONSETS, draw()), _pick(_VOWELS, draw()))
         parts.append(_pick(_CODAS, draw()) if draw() < 0.4 else _pick(_ENDINGS, draw()))
         word = "".join(parts)
-        if 4 <= len(word) <= 14:
-            found.setdefault(word.capitalize())
+        word = word.capitalize()
+        if 4 <= len(word) <= 14 and word not in without:
+            found.setdefault(word)
     return list(found)
 
 

@@ -96,7 +96,7 @@ class Writer:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.prose = Prose(world.seed)
+        self.prose = Prose(world.seed, world.words)
 
     def draft(self, page: int) -> tuple[Draft, random.Random]:
         """The draft of page 0 <= page < world.pages, and its own random numbers for what is left to decide."""

@@ -4,7 +4,7 @@ Clauses are made once per corpus and joined in pairs, so a page costs little, an
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from workloads.deep_research.corpus import names
 
@@ -55,9 +55,10 @@ _HEADINGS = (
 class Prose:
     """Sentences, headings and figures for the pages of one corpus."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, without: Container[str]) -> None:
+        """`without`: words that it must not use."""
         rng = random.Random(f"prose {seed}")
-        rare = names.words(_VOCABULARY, seed, purpose="prose")
+        rare = names.words(_VOCABULARY, seed, purpose="prose", without=without)
         self.words: Sequence[str] = [word.lower() for word in rare]
         self._first = [_fill(_OPENINGS, rng, rare) + ", " + _fill(_MIDDLES, rng, rare) for _ in range(_CLAUSES)]
         self._second = [" " + _fill(_ENDINGS, rng, rare) + ". " for _ in range(_CLAUSES)]
