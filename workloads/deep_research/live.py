@@ -34,6 +34,8 @@ LIMITS = Limits(tool_timeout_s=60.0, trajectory_timeout_s=1_800.0)
 OBSERVATION_SHARE = 16  # an observation has at most this part of the context
 MOST_CALLS = 8  # of one reply that are made
 _LEAST_REPLY = 32  # tokens that are left for the reply to an observation; with fewer there is no point in asking
+_FITTINGS = 6  # attempts to bring a text to its tokens before it is cut where they end
+_CAUTION = 0.97
 _LEAST_ANSWER = 8  # tokens of a tool's answer that are worth asking for
 
 SYSTEM = f"""\
@@ -194,10 +196,17 @@ class Live(Attempt):
         if len(ids) <= most:
             return ids
         self._count("cut_observations")
-        characters = int(most * len(text) / len(ids))
-        if request.tool == BROWSE:
-            text = _harmless(excerpt(answer, request.question or "", characters))
-        ids = self.codec.encode(text[:characters])
+        # Addresses take more tokens than words: what is shown is made shorter until it fits, not cut in an address.
+        characters = len(text)
+        for _ in range(_FITTINGS):
+            characters = int(characters * most / len(ids) * _CAUTION)
+            if request.tool == BROWSE:
+                shown = _harmless(excerpt(answer, request.question or "", characters))
+            else:
+                shown = _whole_lines(text, characters)
+            ids = self.codec.encode(shown)
+            if len(ids) <= most:
+                break
         return ids[:most]
 
     def _strip(self) -> bool:
@@ -271,6 +280,12 @@ def _find(ids: Sequence[int], wanted: Sequence[int], begin: int, end: int) -> in
         if list(ids[place : place + size]) == list(wanted):
             return place
     return end
+
+
+def _whole_lines(text: str, characters: int) -> str:
+    """The text's first lines, at most `characters` long; part of the first where it alone is longer."""
+    cut = text[:characters]
+    return cut if len(cut) == len(text) or "\n" not in cut else cut.rpartition("\n")[0]
 
 
 def _harmless(text: str) -> str:
