@@ -21,6 +21,10 @@ def tool_section(found: ToolFigures, notes: Footnotes, *, replay: bool = False) 
     lines += table(header, overhead, "l")
     if replay:
         lines += ["", f"Not in the trace: {found.not_found:,} of {plural(found.calls, 'call')}."]
+        if 2 * found.not_found > found.calls:
+            lines[-1] += (
+                " A replay needs the questions of its recording: the same `--corpus` or `--dataset`, seed and preset."
+            )
         lines += _missing(found)
     return lines
 
