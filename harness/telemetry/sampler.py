@@ -22,6 +22,7 @@ from harness.protocol.events import Failure, Hello, Metric, Scalar
 from harness.protocol.recorder import EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
 from harness.telemetry.cadence import Ticks
 from harness.telemetry.description import Description
+from harness.telemetry.engines.beside import EngineScraper
 
 if TYPE_CHECKING:
     from harness.telemetry.nvml import Gpu, Nvml
@@ -108,6 +109,7 @@ class Sampler:
         self._begun_ns = time.monotonic_ns()
         self._stop = threading.Event()
         self._recorder: Recorder | None = None
+        self._engines = EngineScraper(None)
         self._told_full = False
         self._told_disk = False
 
@@ -137,6 +139,7 @@ class Sampler:
         versions = {} if nvml is None else {"driver": nvml.driver, "nvml": nvml.version}
         hello = make_hello(self.run_id, "sampler", versions=versions)
         self._recorder = Recorder(self.events / f"{hello.host}-{hello.pid}.jsonl", hello)
+        self._start_engines()
 
         from harness.telemetry.segment import Segment
 
@@ -244,7 +247,16 @@ class Sampler:
                 self._told_disk = True
                 self._fail(error)
 
+    def _start_engines(self) -> None:
+        """Starts the engines' scraper: a process, so that parsing text never holds up a tick."""
+        try:
+            self._engines = EngineScraper.start(run_id=self.run_id, out=self.out, events=self.events)
+        except (OSError, ValueError) as error:
+            self._fail(error)
+
     def _end(self, segment: "Segment", signals: Signals, nvml: "Nvml | None") -> int:
+        if (trouble := self._engines.stop()) is not None:
+            self._fail(OSError(trouble))
         try:
             segment.close()
         except OSError as error:

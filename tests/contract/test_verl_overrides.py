@@ -163,6 +163,8 @@ def test_sglang_gets_what_vllm_gets(tmp_path: Path) -> None:
         f"{own}disable_radix_cache",
         f"{own}chunked_prefill_size",
         f"{own}context_length",
+        f"{own}enable_metrics",
+        f"{own}decode_log_interval",
     }
     assert set(vllm) <= set(sglang)
     rollout = "actor_rollout_ref.rollout."
@@ -171,6 +173,7 @@ def test_sglang_gets_what_vllm_gets(tmp_path: Path) -> None:
     assert (sglang[f"{own}disable_radix_cache"], vllm[f"{rollout}enable_prefix_caching"]) == ("False", "True")
     assert sglang[f"{own}chunked_prefill_size"] == vllm[f"{rollout}max_num_batched_tokens"]
     assert sglang[f"{own}context_length"] == vllm[f"{rollout}max_model_len"]
+    assert (sglang[f"{own}enable_metrics"], vllm[f"{rollout}disable_log_stats"]) == ("True", "False")
 
 
 def test_a_context_that_sglang_would_cut_is_refused_with_the_room_it_needs() -> None:

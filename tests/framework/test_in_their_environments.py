@@ -68,7 +68,13 @@ def _areal(engine: str) -> Rows:
 
 
 def _verl(engine: str) -> Rows:
-    own = {"disable_radix_cache": False, "chunked_prefill_size": 8192, "context_length": 40960}
+    own = {
+        "disable_radix_cache": False,
+        "chunked_prefill_size": 8192,
+        "context_length": 40960,
+        "enable_metrics": True,
+        "decode_log_interval": 1,
+    }
     every = {
         "rollout_is": "token",
         "tensor_parallel_size": 1,

@@ -13,6 +13,7 @@ from adapters.areal.worker.proof import ask_engines, ask_trainer
 from adapters.areal.worker.rollout_side import Admission, watch_pauses, watch_rejections
 from adapters.areal.worker.shared import ID_KEY, TOKENS_KEY, unpack_id
 from adapters.areal.worker.taps import tap_function
+from adapters.child.engines import announce_engine
 from adapters.child.gpus import UnknownGpuError
 from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog
@@ -58,6 +59,8 @@ class BenchTrainer(PPOTrainer):
         super().__init__(config, train_dataset=rows)
         self.proof = SyncProof(recorder, spec, len(self.tokenizer))
         self.engines = [f"{info.host}:{info.port}" for info in self.rollout.server_infos]
+        for address in self.engines:
+            announce_engine(recorder, address, url=f"http://{address}/metrics")
         self._tap_rollout()
         self._tap_actor()
         self._tap_stats()

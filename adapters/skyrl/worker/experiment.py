@@ -6,6 +6,7 @@ from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.utils.tracking import Tracking
 
 from adapters.child.codec import ChatCodec
+from adapters.child.engines import announce_engine
 from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog
 from adapters.child.track import Track
@@ -77,6 +78,8 @@ class Experiment(BasePPOExp):
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
         generator = BenchGenerator(self.spec, inference_engine_client, ChatCodec(tokenizer), self.recorder)
+        for url in inference_engine_client.server_urls:  # the router's own page knows nothing of the engines
+            announce_engine(self.recorder, url, url=f"{url}/metrics")
         if self.spec.placement is not Placement.ASYNC:
             generator.on_batch = self._batch_gate
         return generator

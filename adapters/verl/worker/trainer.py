@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.child.engines import announce_engine
 from adapters.child.gpus import UnknownGpuError
 from adapters.child.proof import SyncProof
 from adapters.child.steps import StepLog, record_logprob_difference
@@ -13,7 +14,7 @@ from adapters.verl.worker.proof import ask_engines, ask_trainer, servers_of
 from adapters.verl.worker.syncs import tap_pauses, tap_proof
 from adapters.verl.worker.taps import tap_function, tap_timers, trainer_modules
 from harness.protocol.recorder import Recorder
-from harness.protocol.spec import Placement, RunSpec
+from harness.protocol.spec import Device, Placement, RunSpec
 
 MODES = {Placement.COLOCATED: "sync", Placement.DISAGGREGATED: "separate_async", Placement.ASYNC: "separate_async"}
 
@@ -99,6 +100,7 @@ class RecordingTrainer:
             lambda version: ask_trainer(proof, self.actor_rollout_wg, version, bench.spec.gpus.train, pad_id),
             lambda version: ask_engines(proof, servers_of(side), version),
         )
+        self._announce(side.server_addresses)
         rollout = [worker for replica in side.get_replicas() for worker in replica.workers] if separate else []
         try:
             pools = gpu_pools(self.actor_rollout_wg.workers, rollout)
@@ -107,6 +109,15 @@ class RecordingTrainer:
             return
         for uuid, pool in pools.items():
             bench.recorder.metric("gpu.pool", 1.0, labels={"uuid": uuid, "pool": pool})
+
+    def _announce(self, addresses: list[str]) -> None:
+        on_cpu = self.bench.spec.device is Device.CPU
+        for address in addresses:
+            if on_cpu:
+                reason = "on cpu verl generates with transformers behind its replica interface: no endpoint"
+                announce_engine(self.bench.recorder, address, reason=reason)
+            else:
+                announce_engine(self.bench.recorder, address, url=f"http://{address}/metrics")
 
     def on_init_end(self) -> None:
         with self.bench.track.block("update_weights"):  # the first sync, which no native timer covers
