@@ -11,6 +11,7 @@ from reports.answers import answers_section
 from reports.case import Case
 from reports.compare import comparison
 from reports.cost import cost_section
+from reports.engines import engine_lines
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
 from reports.places import without_places
@@ -148,6 +149,7 @@ def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
         return [*lines, f"No time account: {escape(case.no_window)}."]
     lines += [f"Every second of the window in exactly one class, per unit; {units_in_words(account)}.", ""]
     lines += [*account_table(account, gpu=case.gpu), "", *unit_table(account, gpu=case.gpu, notes=notes), ""]
+    lines += [*engine_lines(account, case.figures.engines, notes), ""]
     synchronous = case.run.spec.placement is not Placement.ASYNC
     lines += [*tail_table(account, gpu=case.gpu, synchronous=synchronous), ""]
     hidden = hidden_line(account)

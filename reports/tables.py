@@ -252,7 +252,8 @@ def _counters(found: Adherence, notes: Footnotes) -> str:
     check = found.engine_tokens
     if check.match is None:
         return notes.unknown(check.why)
-    return f"{check.counted:,} and {check.replied:,}: " + ("equal" if check.match else "**they differ**")
+    same = "equal" if check.exact else "they agree"
+    return f"{same if check.match else '**they differ**'}: {escape(check.why)}"
 
 
 def sync_table(proof: SyncProof) -> list[str]:
@@ -309,6 +310,7 @@ def classes(accounts: Iterable[Mapping[str, float]]) -> list[str]:
 
 CLASS_ORDER = (
     "generating",
+    "queued",
     "tool_wait",
     "agent",
     "empty",

@@ -13,15 +13,28 @@ import numpy.typing as npt
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement, RunSpec
 from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
+from results.engine_samples import series_of
 from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
-from results.rollout import SILENT, Placed, Shared, Unit, down_times, engine_work, pool_work, rollout_unit, sync_known
+from results.rollout import (
+    SILENT,
+    Placed,
+    Shared,
+    Unit,
+    down_times,
+    engine_work,
+    metric_work,
+    pool_work,
+    rollout_unit,
+    sync_known,
+)
+from results.served import known_share
 from results.stats import weighted_quantile
 from results.store import RunTables
 from results.tracks import Tracks
 from results.window import Window
 
-# No framework tells the engines' running counts by instant; where one does, `generating` can rest on them.
-CLIENT = "client"
+CLIENT, ENGINE = "client", "engine"  # what `generating` can rest on
+KNOWN_SHARE = 0.95  # of the time with a turn open, told by the engines' readings: less, and the client's word is all
 LOW_BAND = 0.25  # of the run's p95 of running turns: below it an engine generates, but little
 OTHER_SHARE, OTHER_STEP_S = 0.01, 0.050  # `other` may be the larger of the two
 
@@ -40,6 +53,7 @@ class UnitAccount:
     mean_running: float | None = None  # turns open while generating
     low_band_s: float | None = None  # generating with fewer turns than LOW_BAND of the run's p95
     blocked_sync_s: float | None = None  # rollout units: see Account.blocked_sync_s
+    engine_known: float | None = None  # share of the time with a turn open that the engine's own readings speak for
 
     @property
     def other_s(self) -> float:
@@ -56,7 +70,7 @@ class UnitAccount:
 class Account:
     """The units' accounts over one window, and the defects of the spans behind them."""
 
-    granularity: str  # engine | pool: what a rollout unit is; runs of different granularity are not compared
+    granularity: str  # engine | metric | pool: what a rollout unit is; runs of different ones are not compared
     evidence: str  # what `generating` rests on: client (a turn is open at the client, an upper bound) | engine
     units: tuple[UnitAccount, ...]
     window_s: float
@@ -119,32 +133,42 @@ def make_account(
 
     `tails`: the stretches from the median to the last consumed trajectory's end, of synchronous batches.
     A trajectory belongs to the engine of its last turn; before its first turn, to the pool. Where turns don't say
-    their engine (or `by_engine` is False) the rollout pool is one unit.
+    their engine, the engines' own running counts make the units (granularity `metric`) and trajectories belong to the
+    pool; where those are not there either (or `by_engine` is False) the rollout pool is one unit.
     """
     low, high = window.start_ns, window.end_ns
     colocated = run.spec.placement is Placement.COLOCATED
     train = _train_timeline(run, tracks, low, high, colocated)
-    engines = tracks.engines if by_engine and tracks.engines_known(low, high) else ()
+    readings = series_of(run) if by_engine else {}
+    told = by_engine and tracks.engines_known(low, high)
+    engines = tracks.engines if told else tuple(readings)
+    granularity = ("engine" if told else "metric") if engines else "pool"
     units: list[UnitAccount] = []
     if not colocated:
         units.append(_train_unit(run.spec, train.timeline))
     rollout_pool = Pool.BOTH.value if colocated else Pool.ROLLOUT.value
     shared = Shared.of(run, tracks, train.timeline, low, high)
     names: tuple[str | None, ...] = engines + _silent(run.spec, engines) if engines else (None,)
-    placed = Placed.of(tracks) if engines else None
+    placed = Placed.of(tracks) if told else None
     gpus = run.spec.gpus.rollout / len(names)
     running: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
     parts: list[Unit] = []
+    shares: list[float | None] = []
     paused = sync_known(shared)
     for name in names:
         index = engines.index(name) if name in engines else SILENT
-        work = pool_work(tracks) if placed is None else engine_work(tracks, placed, index)
+        series = None if name is None else readings.get(name)
+        if placed is not None:
+            work = engine_work(tracks, placed, index, series)
+        else:
+            work = metric_work(tracks, series) if engines else pool_work(tracks)
+        shares.append(0.0 if series is None else known_share(series, work.turns, low, high))
         part = rollout_unit(shared, work, name, engines, colocated)
         generating = part.timeline.codes == CODES[Class.GENERATING]
         running.append((part.running[generating], np.diff(part.timeline.edges)[generating].astype(np.float64)))
         parts.append(part)
     p95 = weighted_quantile(np.concatenate([c for c, _ in running]), np.concatenate([w for _, w in running]), 0.95)
-    for name, part, (count, weight) in zip(names, parts, running, strict=True):
+    for name, part, (count, weight), share in zip(names, parts, running, shares, strict=True):
         timeline = part.timeline
         units.append(
             UnitAccount(
@@ -158,12 +182,13 @@ def make_account(
                 mean_running=float(count @ weight / weight.sum()) if weight.size else None,
                 low_band_s=None if p95 is None else float(weight[count < LOW_BAND * p95].sum()) / 1e9,
                 blocked_sync_s=part.blocked_s if paused and not colocated else None,
+                engine_known=share if readings else None,
             )
         )
     tail_s, tail_e = merge(*clip(*tails, low, high))
     return Account(
-        granularity="engine" if engines else "pool",
-        evidence=CLIENT,
+        granularity=granularity,
+        evidence=_evidence(granularity, [s for n, s in zip(names, shares, strict=True) if n in engines]),
         units=tuple(units),
         window_s=window.seconds,
         steps=window.steps,
@@ -172,6 +197,13 @@ def make_account(
         overlap_s=train.overlap_s,
         poll_s=0.0 if colocated else _poll_s(run, tracks, low, high),
     )
+
+
+def _evidence(granularity: str, shares: list[float | None]) -> str:
+    """The engines' word where it is known of each that had turns, else the clients'."""
+    known = [share for share in shares if share is not None]
+    told = granularity == "metric" or (known and min(known) >= KNOWN_SHARE)
+    return ENGINE if told else CLIENT
 
 
 @dataclass(frozen=True, slots=True)

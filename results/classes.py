@@ -22,6 +22,7 @@ class Class(StrEnum):
     LOGPROB = "logprob"
     HOST = "host"
     WAIT_ROLLOUT = "wait_rollout"
+    QUEUED = "queued"  # a client has turns open, and the engine says that it runs none of them
     GENERATING = "generating"
     TOOL_WAIT = "tool_wait"
     AGENT = "agent"
@@ -32,7 +33,7 @@ class Class(StrEnum):
 
 CODES: Mapping[Class, int] = {member: code for code, member in enumerate(Class)}
 TRAIN_BUSY = (CODES[Class.TRAIN], CODES[Class.LOGPROB], CODES[Class.HOST])
-TAIL_CLASSES = (Class.GENERATING, Class.TOOL_WAIT, Class.AGENT, Class.EMPTY)
+TAIL_CLASSES = (Class.QUEUED, Class.GENERATING, Class.TOOL_WAIT, Class.AGENT, Class.EMPTY)
 
 OTHER_CODE = CODES[Class.OTHER]
 ROLLOUT_REGION = len(CODES)  # inside a native colocated generate span: the rollout classes apply

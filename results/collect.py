@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from harness.protocol.spec import RunSpec
+from results.engine_samples import read_engine_samples
 from results.joins import add_open_trajectories, join_trajectories
 from results.plans import Plans
 from results.reading import EventFile
@@ -40,6 +41,9 @@ def collect(run_dir: Path) -> RunTables:
         defects.add("damaged_samples", f"samples/{problem}")
     tables = _event_tables(run_dir, run_id, spec, defects)
     tables["samples"] = samples.table
+    tables["engine_samples"], cut = read_engine_samples(run_dir / "samples" / "engines")
+    for problem in cut:
+        defects.add("damaged_samples", f"samples/engines/{problem}")
     tables["runs"] = _runs(run_id, spec, meta)
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:

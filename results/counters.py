@@ -4,68 +4,221 @@ MEASURING.md, "Plan adherence": the sum of generated tokens equals the delta of 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
+from results.engine_samples import series_of
+from results.intervals import Ns
 from results.store import RunTables
+from results.sync_proof import PROBE
+from results.tracks import floats, ints
 
 COUNTER = "engine.generation_tokens"
-"""Metric of a cumulative count of generated tokens, label `engine`; read before the first turn and after the last."""
+"""Metric of a cumulative count of generated tokens, label `engine`: for engines whose metrics page is not scraped."""
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterCheck:
-    """Tokens by the engines' counters and by the recorded replies; `why` says what was seen or what is missing."""
+    """Tokens by the engines' counters and by the recorded requests; `why` says what was seen or what is missing."""
 
     counted: int | None
     """Sum over the engines of last - first reading."""
     replied: int | None
-    """Ids of all recorded replies between those readings."""
+    """Ids of the replies that came back between those readings, and tokens of the weight-sync probes."""
     match: bool | None
+    exact: bool = False
+    """The two were equal up to a reading at which no request was under way. Else `counted` lies between `replied` and
+    that with the whole replies of the requests under way."""
+    outside: int = 0
+    """Turns before the first or after the last reading: nothing counted them."""
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Readings:
+    """One engine's counter. A value is of some moment in [begin, end]."""
+
+    begin: Ns
+    end: Ns
+    value: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """What was asked of the engines. Tokens NaN: no reply came, and the engine may have generated any number."""
+
+    start: Ns
+    end: Ns
+    tokens: Floats
+    engine: npt.NDArray[np.object_]
+    probe: npt.NDArray[np.bool_]
+
+    def of(self, engine: str) -> "_Requests":
+        """Those of an engine, and those that name none."""
+        mine = (self.engine == engine) | (self.engine == None)  # noqa: E711 (elementwise)
+        return _Requests(self.start[mine], self.end[mine], self.tokens[mine], self.engine[mine], self.probe[mine])
+
+
 def check_counters(run: RunTables) -> CounterCheck:
-    """Compares the counters with the replies. None where it cannot be told: the metric is missing, a counter fell,
-    turns lie outside its readings, or turns were cut (the engine counts what a client never got)."""
+    """Compares the counters with the replies, up to the last reading and up to the last one at which no request was
+    under way. None where it cannot be told: no counter was read, it fell, it was not read for an engine that answered,
+    or turns without a reply may be what it has more and no reading was without any."""
+    readings = _scraped(run) or _recorded(run)
+    if not readings:
+        return _unknown("no engine's counter of generated tokens was read")
+    requests = _requests(run)
+    silent = {name for name in requests.engine[~requests.probe] if name is not None} - set(readings)
+    if silent:
+        return _unknown(f"the counter was not read for engine(s) {', '.join(sorted(silent))}")
+    for engine, series in sorted(readings.items()):
+        if series.value.size < 2:
+            return _unknown(f"the counter of engine {engine} was read once")
+        if (np.diff(series.value) < 0).any():
+            return _unknown(f"the counter of engine {engine} fell: the engine was restarted")
+    whole = _compare(readings, requests, {name: series.value.size - 1 for name, series in readings.items()})
+    quiet = {name: _quiet(series, requests.of(name)) for name, series in readings.items()}
+    doubtful = whole.open_ or whole.match is None
+    return _verdict(whole, _compare(readings, requests, quiet) if doubtful and all(quiet.values()) else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """Counters and requests between the first readings and given last ones."""
+
+    counted: int
+    least: int  # tokens of the requests that lie between them
+    most: int  # and of those that were under way at one of them
+    probes: int  # of `least`: the weight-sync probes'
+    cut: int  # requests without a reply
+    open_: int  # requests under way at a first or last reading
+    outside: int  # turns that are not between them, nor under way
+
+    @property
+    def match(self) -> bool | None:
+        """None: what the counter has more may be of requests without a reply."""
+        if self.cut and self.counted > self.most:
+            return None
+        return self.least <= self.counted <= self.most
+
+    @property
+    def seen(self) -> str:
+        """In words."""
+        words = f"the engines counted {self.counted:,} tokens, the replies hold {self.least - self.probes:,}"
+        if self.probes:
+            words += f" and the weight-sync probes {self.probes:,}"
+        if self.open_:
+            words += f"; {self.open_} requests, {self.most - self.least:,} tokens, were under way at the last reading"
+        if self.outside:
+            words += f"; {self.outside} turns lie outside the readings"
+        if self.cut and self.match is not True:
+            words += f"; {self.cut} turns had no reply"
+        return words
+
+
+def _compare(readings: Mapping[str, _Readings], requests: _Requests, last: Mapping[str, int]) -> _Compared:
+    names = sorted(readings)
+    counted = sum(float(readings[name].value[last[name]] - readings[name].value[0]) for name in names)
+    first_end, first_begin = _edges(readings, dict.fromkeys(names, 0))
+    last_end, last_begin = _edges(readings, last)
+    place = np.array([names.index(name) if name in readings else -1 for name in requests.engine], dtype=np.int64)
+
+    def at(values: list[int], pick: int) -> Ns:
+        """Each request's engine's edge; of one that names no engine, the edge that claims least (or most)."""
+        each = np.array(values, dtype=np.int64)
+        return np.where(place >= 0, each[np.maximum(place, 0)], pick)
+
+    inside = requests.start >= at(first_end, max(first_end))
+    inside &= requests.end <= at(last_begin, min(last_begin))
+    touching = (requests.end > at(first_begin, min(first_begin))) & (requests.start < at(last_end, max(last_end)))
+    cut = np.isnan(requests.tokens)
+    least = float(requests.tokens[inside & ~cut].sum())
+    return _Compared(
+        counted=round(counted),
+        least=round(least),
+        most=round(least + float(requests.tokens[touching & ~inside & ~cut].sum())),
+        probes=round(float(requests.tokens[inside & requests.probe].sum())),
+        cut=int((cut & touching).sum()),
+        open_=int((touching & ~inside & ~cut).sum()),
+        outside=int((~touching & ~inside & ~requests.probe).sum()),
+    )
+
+
+def _verdict(whole: _Compared, quiet: _Compared | None) -> CounterCheck:
+    """`quiet`: up to the last reading at which nothing was under way, where the two must be equal."""
+    why, match, exact = whole.seen, whole.match, whole.match is True and not whole.open_
+    if quiet is not None and not quiet.open_ and quiet.match is not None:
+        why += f". Up to the last reading with no request under way: {quiet.seen}"
+        match, exact = match is not False and quiet.match, quiet.match
+    return CounterCheck(
+        counted=whole.counted, replied=whole.least, match=match, exact=exact, outside=whole.outside, why=why
+    )
+
+
+def _edges(readings: Mapping[str, _Readings], places: Mapping[str, int]) -> tuple[list[int], list[int]]:
+    """Ends and begins of the readings at these places, in the order of the engines' names."""
+    pairs = [(readings[name], place) for name, place in sorted(places.items())]
+    return [int(s.end[p]) for s, p in pairs], [int(s.begin[p]) for s, p in pairs]
+
+
+def _quiet(series: _Readings, requests: _Requests) -> int:
+    """The last reading at which no request was under way, and one had ended since the first; 0: there is none."""
+    begun = np.searchsorted(np.sort(requests.start), series.end, side="left")
+    done = np.searchsorted(np.sort(requests.end), series.begin, side="right")
+    quiet = np.flatnonzero((begun == done) & (done > done[0]))
+    return int(quiet[-1]) if quiet.size else 0
+
+
+def _scraped(run: RunTables) -> dict[str, _Readings]:
+    found = {}
+    for name, series in series_of(run).items():
+        at, value = series.known("generation_tokens")
+        margin = series.uncertainty_ns[~np.isnan(series.values["generation_tokens"])]
+        if at.size:
+            found[name] = _Readings(at - margin, at + margin, value)
+    return found
+
+
+def _recorded(run: RunTables) -> dict[str, _Readings]:
     probes = run.tables["probes"]
-    probes = probes.filter(pc.equal(probes["name"], COUNTER))
-    readings: dict[str, list[tuple[int, float]]] = {}
-    for row in probes.select(["mono_ns", "value", "labels_json"]).to_pylist():
+    rows = probes.filter(pc.equal(probes["name"], COUNTER)).select(["mono_ns", "value", "labels_json"]).to_pylist()
+    by_engine: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
         if row["value"] is not None:
             engine = str(json.loads(row["labels_json"]).get("engine"))
-            readings.setdefault(engine, []).append((row["mono_ns"], row["value"]))
-    if not readings:
-        return _unknown(f"no metric {COUNTER} was recorded")
-    first_ns = last_ns = None
-    counted = 0.0
-    for engine, series in sorted(readings.items()):
-        values = [value for _, value in sorted(series)]
-        if len(values) < 2:
-            return _unknown(f"{COUNTER} of engine {engine} was read once")
-        if any(after < before for before, after in pairwise(values)):
-            return _unknown(f"{COUNTER} of engine {engine} fell: the engine was restarted")
-        counted += values[-1] - values[0]
-        times = [at for at, _ in series]
-        first_ns = min(times) if first_ns is None else max(first_ns, min(times))
-        last_ns = max(times) if last_ns is None else min(last_ns, max(times))
-    assert first_ns is not None
-    assert last_ns is not None
-    turns = run.tables["turns"].select(["engine", "start_ns", "end_ns", "generated_tokens"]).to_pydict()
-    if any(start < first_ns for start in turns["start_ns"]) or any(end > last_ns for end in turns["end_ns"]):
-        return _unknown(f"{COUNTER} was not read before the first turn and after the last one")
-    silent = {engine for engine in turns["engine"] if engine is not None} - set(readings)
-    if silent and set(readings) != {"None"}:
-        return _unknown(f"{COUNTER} was not recorded for engine(s) {', '.join(sorted(silent))}")
-    replied = sum(tokens for tokens in turns["generated_tokens"] if tokens is not None)
-    cut = sum(tokens is None for tokens in turns["generated_tokens"])
-    whole = round(counted)
-    seen = f"the engines counted {whole:,} tokens, the replies hold {replied:,}"
-    if cut and whole > replied:
-        return CounterCheck(counted=whole, replied=replied, match=None, why=f"{seen}; {cut} turns had no reply")
-    return CounterCheck(counted=whole, replied=replied, match=whole == replied, why=seen)
+            by_engine.setdefault(engine, []).append((row["mono_ns"], row["value"]))
+    found = {}
+    for engine, points in by_engine.items():
+        at = np.array([t for t, _ in sorted(points)], dtype=np.int64)
+        found[engine] = _Readings(at, at, np.array([v for _, v in sorted(points)]))
+    return found
+
+
+def _requests(run: RunTables) -> _Requests:
+    """Turns, and the probes of the weight-sync proof: one token for each of their rows."""
+    turns = run.tables["turns"].select(["engine", "start_ns", "end_ns", "generated_tokens"])
+    probes = run.tables["probes"]
+    rows = probes.filter(pc.equal(probes["name"], PROBE)).select(["mono_ns", "values", "labels_json"]).to_pylist()
+    asked: list[tuple[int, int, float, str]] = []
+    for row in rows:
+        labels = json.loads(row["labels_json"])
+        engine, length, cost_s = labels.get("engine"), labels.get("row_tokens"), labels.get("cost_s")
+        if isinstance(engine, str) and length and cost_s is not None and row["values"] is not None:
+            tokens = len(row["values"]) / length
+            asked.append((row["mono_ns"] - round(cost_s * 1e9), row["mono_ns"], tokens, engine))
+    count = turns.num_rows
+    return _Requests(
+        np.concatenate((ints(turns["start_ns"]), np.array([p[0] for p in asked], dtype=np.int64))),
+        np.concatenate((ints(turns["end_ns"]), np.array([p[1] for p in asked], dtype=np.int64))),
+        np.concatenate((floats(turns["generated_tokens"]), np.array([p[2] for p in asked], dtype=np.float64))),
+        np.array([*turns["engine"].to_pylist(), *(p[3] for p in asked)], dtype=object),
+        np.concatenate((np.zeros(count, dtype=np.bool_), np.ones(len(asked), dtype=np.bool_))),
+    )
 
 
 def _unknown(why: str) -> CounterCheck:

@@ -7,11 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from harness.protocol.phases import Phase, Pool
-from results.account import CLIENT, Account, make_account
+from results.account import CLIENT, ENGINE, Account, make_account
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
 from results.contamination import Contamination, contamination
 from results.energy import Energy, energy
+from results.engine_use import FIGURES as ENGINE_FIGURES
+from results.engine_use import EnginesUse, engines_use, put_engine_figures
 from results.figure import Figure, Figures
 from results.lifetimes import Lifetimes, lifetimes
 from results.phases import PhaseRow, phase_rows
@@ -41,6 +43,7 @@ class RunFigures:
     window: Window | None
     no_window: str | None
     account: Account | None
+    engines: EnginesUse | None
     lifetimes: Lifetimes | None
     phases: tuple[PhaseRow, ...]
     straggler: Straggler | None
@@ -87,6 +90,7 @@ OF_WINDOW: Mapping[str, str] = {
     "rollout_busy_share": "ratio",
     "blocked_sync_s": "s",
     "selection_ratio": "ratio",
+    **ENGINE_FIGURES,
 }
 
 
@@ -98,6 +102,7 @@ def compute(run: RunTables) -> RunFigures:
     adherence, proof, stale_run = check_adherence(run), prove_sync(run), staleness(run)
     stale = stale_run
     account: Account | None = None
+    used: EnginesUse | None = None
     lived: Lifetimes | None = None
     rows: tuple[PhaseRow, ...] = ()
     wait: Straggler | None = None
@@ -111,6 +116,7 @@ def compute(run: RunTables) -> RunFigures:
     else:
         made = batches(run, arrays, window)
         account = make_account(run, arrays, window, tails=tails(made))
+        used = engines_use(run, window)
         lives = Lives.of(run, arrays)
         lived = lifetimes(run, arrays, window, lives.left)
         rows = phase_rows(arrays, window, run.spec.placement)
@@ -123,6 +129,8 @@ def compute(run: RunTables) -> RunFigures:
         _window(figures, window)
         _rates(figures, rates)
         _account(figures, account, rows, window)
+        queued, why = _queued(account)
+        put_engine_figures(figures, used, queued, why)
         _straggler(figures, wait)
         _power(figures, power)
         _selection(figures, chosen)
@@ -137,6 +145,7 @@ def compute(run: RunTables) -> RunFigures:
         window=window,
         no_window=steady.reason,
         account=account,
+        engines=used,
         lifetimes=lived,
         phases=rows,
         straggler=wait,
@@ -267,6 +276,14 @@ def _account(figures: Figures, account: Account, rows: tuple[PhaseRow, ...], win
         n=window.steps,
         note="no weight sync on the train track in the window" if sync is None else "per step",
     )
+
+
+def _queued(account: Account) -> tuple[float | None, str]:
+    """Share of the window that the rollout pool's units had turns open and ran none; else why it is not known."""
+    if account.evidence != ENGINE:
+        return None, "the engines' own running counts are not known for the time with a turn open"
+    side = next(unit.pool for unit in account.units if unit.pool != Pool.TRAIN.value)
+    return account.pool_seconds(side).get(Class.QUEUED.value, 0.0) / account.window_s, ""
 
 
 def _straggler(figures: Figures, wait: Straggler) -> None:

@@ -1,6 +1,6 @@
 """What a rollout unit did at every instant: its turns, tool calls and trajectories, and what it waited for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +9,15 @@ import pandas as pd
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement
 from results.classes import CODES, OTHER_CODE, ROLLOUT_REGION, Class
+from results.engine_samples import Series
 from results.intervals import NO_NS, Ns, Timeline, clip, grid_of, level, merge
+from results.served import by_metric, unserved
 from results.store import RunTables
 from results.tracks import UNKNOWN, Tracks, last_turn_before
 
 _ROWS = ("start_ns", "end_ns", "engine")
 SILENT = -2  # the index of an engine that no turn came from
+NO_IDLE = (NO_NS, NO_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Work:
     wants: tuple[Ns, Ns]  # from when a turn was submitted to its end
     tools: tuple[Ns, Ns]
     lives: tuple[Ns, Ns]
+    idle: tuple[Ns, Ns] = (NO_NS, NO_NS)  # of turns, where a reading says that the engine ran none
+    away: tuple[Ns, Ns] = (NO_NS, NO_NS)  # of `lives`, where each generates, on whatever engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +61,24 @@ def pool_work(tracks: Tracks) -> Work:
     )
 
 
-def engine_work(tracks: Tracks, placed: Placed, engine: int) -> Work:
-    """The work of one engine: its index in `tracks.engines`, or SILENT."""
+def engine_work(tracks: Tracks, placed: Placed, engine: int, series: Series | None = None) -> Work:
+    """The work of one engine: its index in `tracks.engines`, or SILENT. `series`: its own readings."""
     turns, mine, its_tools = tracks.turns, tracks.turn_engine == engine, placed.tool_engine == engine
+    open_turns = (turns.start[mine], turns.end[mine])
     return Work(
-        (turns.start[mine], turns.end[mine]),
+        open_turns,
         (tracks.turn_submitted[mine], turns.end[mine]),
         (tracks.tools.start[its_tools], placed.tool_end[its_tools]),
         (turns.start[mine], placed.stay_end[mine]),
+        NO_IDLE if series is None else unserved(series, open_turns),
     )
+
+
+def metric_work(tracks: Tracks, series: Series | None) -> Work:
+    """The work of an engine that turns don't name: what it says it runs; trajectories belong to the pool."""
+    whole = pool_work(tracks)
+    running, stuck = (NO_IDLE, NO_IDLE) if series is None else by_metric(series)
+    return replace(whole, turns=running, idle=stuck, away=whole.turns)
 
 
 def _tool_end(tracks: Tracks) -> Ns:
@@ -166,13 +180,18 @@ class Unit:
 def rollout_unit(shared: Shared, work: Work, name: str | None, engines: tuple[str, ...], colocated: bool) -> Unit:
     """One rollout unit's classes, and what happened beside them."""
     sync, offload = of_unit(shared.syncs, name, engines), of_unit(shared.offloads, name, engines)
-    marks = (shared.down, sync, offload, work.turns, work.wants, work.tools, work.lives, shared.lives, shared.waits)
+    mine = (work.turns, work.wants, work.tools, work.lives, work.idle, work.away)
+    marks = (shared.down, sync, offload, *mine, shared.lives, shared.waits)
     grid = grid_of(shared.low, shared.high, shared.train.edges, *(times for pair in marks for times in pair))
     running, here, anywhere = (level(*each, grid) for each in (work.turns, work.lives, shared.lives))
+    here = here - level(*work.away, grid)
+    unserved_here = level(*work.idle, grid)
     evidence = {
         Class.DOWN: level(*shared.down, grid) > 0,
         Class.WEIGHT_SYNC: level(*sync, grid) > 0,
         Class.OFFLOAD: level(*offload, grid) > 0,
+        # One turn that no reading speaks for is enough: then the client's word stands.
+        Class.QUEUED: (unserved_here > 0) & (unserved_here >= running),
         Class.GENERATING: running > 0,
         Class.TOOL_WAIT: (here > 0) & (level(*work.tools, grid) > 0),
         Class.AGENT: here > 0,

@@ -17,6 +17,7 @@ from results.status import read_meta
 
 COMPRESSION = "zstd"
 COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
+ADDED = ("engine_samples",)  # tables that runs collected before they were there have not: without rows then
 
 Migration = Callable[[str, pa.Table], pa.Table]
 
@@ -164,7 +165,12 @@ def is_run_folder(run_dir: Path) -> bool:
 
 def is_collected(run_dir: Path) -> bool:
     """Whether every table that a collection writes is there."""
-    return all(table_path(run_dir, name).is_file() for name in TABLES if name not in COMPUTED)
+    return not _lacking(run_dir)
+
+
+def _lacking(run_dir: Path) -> list[str]:
+    """Tables that a collection has always written and that are not there."""
+    return [name for name in TABLES if name not in (*COMPUTED, *ADDED) and not table_path(run_dir, name).is_file()]
 
 
 def load_run(run_dir: Path) -> RunTables:
@@ -174,14 +180,13 @@ def load_run(run_dir: Path) -> RunTables:
         SpecError: not a run folder, not collected, or a table cannot be read: says which and what to do.
     """
     spec = load_spec(run_dir)
-    if not is_collected(run_dir):
-        missing = [name for name in TABLES if name not in COMPUTED and not table_path(run_dir, name).is_file()]
+    if missing := _lacking(run_dir):
         raise SpecError(f"{run_dir}: not collected (no table {', '.join(missing)}); run `bench collect {run_dir}`")
     meta, _ = read_meta(run_dir)
     tables = {}
     for name in TABLES:
         path = table_path(run_dir, name)
-        if name in COMPUTED and not path.is_file():
+        if name in (*COMPUTED, *ADDED) and not path.is_file():
             tables[name] = with_metadata(name, empty(name), run_id_of(run_dir, meta))
         else:
             tables[name] = read_table(path, name)
