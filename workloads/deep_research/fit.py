@@ -138,6 +138,9 @@ def fit_trace(
 def _usable(trace: Trace, notes: list[str]) -> pa.Table:
     """The calls that say something of a preset's tools."""
     table = trace.table
+    scale = trace.facts.get("latency_scale", 1.0)
+    if scale != 1.0:
+        notes.append(f"it was recorded with latency scale {scale}: latencies are fitted as they were recorded")
     if not trace.complete:
         notes.append(f"its recording was killed; {trace.damaged_lines} calls of it can't be read")
     known = pc.is_in(table["tool"], pa.array([SEARCH, BROWSE]))

@@ -178,6 +178,11 @@ def test_calls_without_an_outcome_and_of_other_tools_are_left_out_and_said(tmp_p
     assert "1 calls without an outcome" in said
 
 
+def test_a_scaled_recording_is_said_to_be_one(tmp_path: Path) -> None:
+    fitted = fit_trace(recorded(tmp_path, [made(0)], latency_scale=0.5), name="x", base=BASE)
+    assert any("latency scale 0.5" in note for note in fitted.notes)
+
+
 def test_a_tool_that_never_answered_well_is_fitted_nevertheless(tmp_path: Path) -> None:
     calls = [made(n, status="error", latency_s=2.0) for n in range(4)]
     fitted = fit_trace(recorded(tmp_path, calls), name="x", base=BASE)
