@@ -34,6 +34,7 @@ LIMITS = Limits(tool_timeout_s=60.0, trajectory_timeout_s=1_800.0)
 OBSERVATION_SHARE = 16  # an observation has at most this part of the context
 MOST_CALLS = 8  # of one reply that are made
 _LEAST_REPLY = 32  # tokens that are left for the reply to an observation; with fewer there is no point in asking
+_SAMPLE = 4  # characters for each token that an answer may have, to learn how many it takes
 _FITTINGS = 6  # attempts to bring a text to its tokens before it is cut where they end
 _CAUTION = 0.97
 _LEAST_ANSWER = 8  # tokens of a tool's answer that are worth asking for
@@ -192,12 +193,16 @@ class Live(Attempt):
         if answer is None:
             return self.codec.encode(f"{request.tool} did not answer: {call.status}")[:most]
         text = _harmless(answer.text)
-        ids = self.codec.encode(text)
-        if len(ids) <= most:
+        # Encoding a long page would hold up the event loop: its beginning says how many tokens a character takes.
+        sample = text[: _SAMPLE * most]
+        ids = self.codec.encode(sample)
+        if len(sample) < len(text) <= len(sample) * most / len(ids) / _CAUTION:
+            sample, ids = text, self.codec.encode(text)
+        if len(sample) == len(text) and len(ids) <= most:
             return ids
         self._count("cut_observations")
         # Addresses take more tokens than words: what is shown is made shorter until it fits, not cut in an address.
-        characters = len(text)
+        characters = len(sample)
         for _ in range(_FITTINGS):
             characters = int(characters * most / len(ids) * _CAUTION)
             if request.tool == BROWSE:
