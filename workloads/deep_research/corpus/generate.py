@@ -15,7 +15,7 @@ from harness.protocol.errors import SpecError
 from workloads.deep_research.corpus import names
 from workloads.deep_research.question_grammar import KINDS, NUMBER, YEAR, Relation, relations_of
 
-VERSION = 2  # of what is generated: another version has other pages for the same seed
+VERSION = 3  # of what is generated: another version has other pages for the same seed
 LEAST_PAGES, MOST_PAGES = 100, 1_000_000
 
 LIST, ARTICLE = "list", "article"  # pages that are about no subject of their own

@@ -4,6 +4,7 @@ Clauses are made once per corpus and joined in pairs, so a page costs little, an
 """
 
 import random
+import re
 from collections.abc import Container, Sequence
 
 from workloads.deep_research.corpus import names
@@ -84,7 +85,7 @@ def _pick(values: Sequence[str], u: float) -> str:
 def _plural(noun: str) -> str:
     if noun.endswith("y"):
         return noun[:-1] + "ies"
-    return noun + ("es" if noun.endswith(("s", "x", "ch")) else "s")
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
 
 def _fill(patterns: Sequence[str], rng: random.Random, rare: Sequence[str]) -> str:
@@ -102,4 +103,4 @@ def _fill(patterns: Sequence[str], rng: random.Random, rare: Sequence[str]) -> s
             "{rare}": rare[int(len(rare) ** rng.random()) - 1],
         }[slot]
         filled = filled.replace(slot, value, 1)
-    return filled
+    return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", filled)
