@@ -75,7 +75,7 @@ class Corpus:
 
 def generated_name(pages: int, seed: int) -> str:
     """The folder's name of a generated corpus, in the cache of corpora."""
-    return f"generated-{pages}-{seed}-v{VERSION}"
+    return f"generated-{pages}-{seed}-v{VERSION}.{FORMAT}"
 
 
 def build_corpus(
