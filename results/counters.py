@@ -15,7 +15,7 @@ from results.engine_samples import series_of
 from results.intervals import Ns
 from results.store import RunTables
 from results.sync_proof import PROBE
-from results.tracks import floats, ints
+from results.tracks import FOREVER, floats, ints
 
 COUNTER = "engine.generation_tokens"
 """Metric of a cumulative count of generated tokens, label `engine`: for engines whose metrics page is not scraped."""
@@ -167,10 +167,13 @@ def _edges(readings: Mapping[str, _Readings], places: Mapping[str, int]) -> tupl
 
 
 def _quiet(series: _Readings, requests: _Requests) -> int:
-    """The last reading at which no request was under way, and one had ended since the first; 0: there is none."""
+    """The last reading at which no request was under way, one had ended since the first, and none had gone without a
+    reply; 0: there is none."""
     begun = np.searchsorted(np.sort(requests.start), series.end, side="left")
     done = np.searchsorted(np.sort(requests.end), series.begin, side="right")
-    quiet = np.flatnonzero((begun == done) & (done > done[0]))
+    cut = requests.start[np.isnan(requests.tokens) & (requests.end > series.begin[0])]
+    whole = series.end <= (cut.min() if cut.size else FOREVER)
+    quiet = np.flatnonzero((begun == done) & (done > done[0]) & whole)
     return int(quiet[-1]) if quiet.size else 0
 
 

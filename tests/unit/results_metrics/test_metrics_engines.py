@@ -1,0 +1,326 @@
+"""What engines' readings add to the account, to the figures and to the token check, in histories that are known."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded_histories import History, ns
+
+from results.account import Account, UnitAccount, make_account
+from results.classes import Class
+from results.counters import check_counters
+from results.engine_samples import HELD_PERIODS, series_of
+from results.engine_use import engines_use
+from results.metrics import compute
+from results.served import held, unserved
+from results.tracks import tracks
+from results.window import Window
+
+END = 30
+
+
+def _window(low: float = 0, high: float = END) -> Window:
+    return Window(start_ns=ns(low), end_ns=ns(high), after_step=0, last_step=1, boundaries_ns=(ns(low), ns(high)))
+
+
+def _account(history: History) -> Account:
+    run = history.run()
+    return make_account(run, tracks(run), _window())
+
+
+def _labels(unit: UnitAccount) -> list[str]:
+    names, edges = list(Class), unit.timeline.edges
+    cells = np.searchsorted(edges, [ns(t + 0.5) for t in range(END)], side="right") - 1
+    return [names[unit.timeline.codes[cell]].value for cell in cells]
+
+
+def _unit(account: Account, name: str) -> UnitAccount:
+    return next(unit for unit in account.units if unit.unit == name)
+
+
+def reading(history: History, at: float, engine: str = "e0", margin_s: float = 0.0, **values: float) -> None:
+    """One answer of an engine, its call `margin_s` to either side."""
+    history.add(
+        "engine_samples",
+        engine=engine,
+        mono_ns=ns(at),
+        uncertainty_ns=round(margin_s * 1e9),
+        family="vllm",
+        **{name: float(value) for name, value in values.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Seconds of one turn: it waits at its engine, then runs."""
+
+    start: int
+    waits: int
+    runs: int
+    engine: int
+
+    @property
+    def end(self) -> int:
+        return min(self.start + self.waits + self.runs, END)
+
+    def open(self, t: int) -> bool:
+        return self.start <= t < self.end
+
+    def running(self, t: int) -> bool:
+        return self.start + self.waits <= t < self.end
+
+
+turns = st.lists(
+    st.builds(Turn, st.integers(0, END - 1), st.integers(0, 4), st.integers(1, 5), st.integers(0, 1)),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(turns)
+def test_with_a_reading_in_each_second_every_second_has_the_class_it_was_given(made: list[Turn]) -> None:
+    history = History("disaggregated")
+    for number, turn in enumerate(made):
+        history.life(f"t{number}", turn.start, turn.end)
+        history.turn(f"t{number}", turn.start, turn.end, f"e{turn.engine}")
+    history.life("away", -100, -90)
+    for engine in range(2):  # both are known, and were read
+        history.turn("away", -100 + engine, -99 + engine, f"e{engine}")
+        for t in range(END):
+            mine = [turn for turn in made if turn.engine == engine]
+            reading(history, t + 0.5, f"e{engine}", running_requests=sum(turn.running(t) for turn in mine))
+    account = _account(history)
+    assert (account.granularity, account.evidence) == ("engine", "engine")
+    for engine in range(2):
+        expected = []
+        for t in range(END):
+            mine = [turn for turn in made if turn.engine == engine and turn.open(t)]
+            others = any(turn.open(t) for turn in made)
+            if mine:
+                expected.append("generating" if any(turn.running(t) for turn in mine) else "queued")
+            else:
+                expected.append("empty" if others else "other")
+        unit = _unit(account, f"e{engine}")
+        assert _labels(unit) == expected
+        assert sum(unit.seconds.values()) == pytest.approx(END)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 9)), max_size=12),
+    st.lists(st.tuples(st.floats(0.2, 3), st.floats(0, 0.09), st.integers(0, 2)), min_size=1, max_size=30),
+)
+def test_a_reading_of_none_speaks_of_turns_that_were_open_during_it_and_of_no_others(
+    spans: list[tuple[float, float]], calls: list[tuple[float, float, int]]
+) -> None:
+    history, at = History(), 0.0
+    for gap, margin, running in calls:
+        at += gap
+        reading(history, at, margin_s=margin, running_requests=running)
+    series = series_of(history.run())["e0"]
+    starts = np.array([ns(start) for start, _ in spans], dtype=np.int64)
+    ends = np.array([ns(start + length) for start, length in spans], dtype=np.int64)
+    found = sorted(zip(*(each.tolist() for each in unserved(series, (starts, ends))), strict=True))
+    expected = []
+    low, high = held(series.mono_ns, series.reach_ns)
+    for k, running in enumerate(series.values["running_requests"].tolist()):
+        begin, end = (int(series.mono_ns[k]) + sign * int(series.uncertainty_ns[k]) for sign in (-1, 1))
+        for start, stop in zip(starts.tolist(), ends.tolist(), strict=True):
+            if running == 0 and start <= begin and end <= stop:
+                expected.append((max(start, int(low[k])), min(stop, int(high[k]))))
+    assert found == sorted(expected)
+    assert (low[1:] >= high[:-1]).all()  # no instant has two readings
+    assert (np.abs(np.stack((low, high)) - series.mono_ns) <= series.reach_ns).all()
+
+
+def test_a_reading_is_held_for_two_periods_and_beyond_it_the_clients_word_stands() -> None:
+    history = History()
+    history.life("a", 0, END)
+    history.turn("a", 0, END, "e0")
+    for t in (0.5, 1.5, 2.5, 3.5, 20.5):
+        reading(history, t, running_requests=0)
+    account = _account(history)
+    unit = _unit(account, "e0")
+    assert HELD_PERIODS == 2
+    assert _labels(unit) == ["queued"] * 5 + ["generating"] * 13 + ["queued"] * 4 + ["generating"] * 8
+    assert unit.engine_known == pytest.approx((5.5 + 4) / END)
+    assert account.evidence == "client"  # too little of it is told
+
+
+def test_a_turn_between_two_readings_of_none_was_generating() -> None:
+    history = History()
+    history.life("a", 0, END)
+    for start in (0.6, 1.6, 2.6):
+        history.turn("a", start, start + 0.8, "e0")
+    for t in range(END):
+        reading(history, t + 0.5, running_requests=0)
+    seconds = _unit(_account(history), "e0").seconds
+    assert "queued" not in seconds
+    assert seconds["generating"] == pytest.approx(2.4)
+
+
+def test_one_served_turn_among_waiting_ones_is_generating() -> None:
+    history = History()
+    for name, start in (("a", 0), ("b", 4)):
+        history.life(name, start, 8)
+        history.turn(name, start, 8, "e0")
+    for t in range(END):
+        reading(history, t + 0.5, running_requests=0 if t < 4 else 1, waiting_requests=1)
+    assert _labels(_unit(_account(history), "e0"))[:9] == ["queued"] * 4 + ["generating"] * 4 + ["other"]
+
+
+def test_where_turns_name_no_engine_the_engines_own_counts_make_the_units() -> None:
+    history = History("async")
+    for name in ("a", "b"):
+        history.life(name, 0, 20)
+        history.turn(name, 0, 10)
+        history.tool(name, 10, 15)
+    for t in range(END):
+        reading(history, t + 0.5, "e0", running_requests=2 if t < 10 else 0, waiting_requests=0)
+        reading(history, t + 0.5, "e1", running_requests=0, waiting_requests=1 if t < 4 else 0)
+    account = _account(history)
+    assert (account.granularity, account.evidence) == ("metric", "engine")
+    first, second = (_unit(account, name) for name in ("e0", "e1"))
+    after = ["tool_wait"] * 5 + ["agent"] * 5 + ["other"] * 10
+    assert _labels(first) == ["generating"] * 10 + after
+    assert _labels(second) == ["queued"] * 4 + ["empty"] * 6 + after
+    assert first.mean_running == pytest.approx(2.0)
+    assert [unit.gpus for unit in (first, second)] == [1.0, 1.0]
+
+
+def test_without_readings_the_account_is_as_it_was() -> None:
+    history = History()
+    history.life("a", 0, 10)
+    history.turn("a", 0, 10, "e0")
+    account = _account(history)
+    assert (account.granularity, account.evidence) == ("engine", "client")
+    assert _unit(account, "e0").engine_known is None
+
+
+def test_an_engines_use_is_the_mean_of_its_gauges_and_the_growth_of_its_counters() -> None:
+    history = History()
+    for t, running in enumerate([0, 8, 8, 1, 8]):
+        reading(
+            history,
+            t,
+            running_requests=running,
+            waiting_requests=t,
+            kv_cache_ratio=t / 10,
+            prompt_tokens=1_000 * t,
+            prefix_hit_tokens=600 * t,
+            generation_tokens=100 * t,
+            preemptions=t // 2,
+            margin_s=0.002,
+        )
+    history.add("engine_samples", engine="e0", mono_ns=ns(5), reason="gone")
+    use = engines_use(history.run(), _window())
+    (engine,) = use.engines
+    assert (engine.readings, engine.failed) == (5, 1)
+    assert engine.call_s == pytest.approx(0.004)
+    assert (engine.running, engine.busy_share, engine.low_share) == (6.25, 0.8, 0.2)
+    assert (engine.waiting, engine.waiting_max) == (2.0, 4.0)
+    assert engine.kv_mean == pytest.approx(0.2)
+    assert engine.kv_max == pytest.approx(0.4)
+    assert (engine.prompt_tokens, engine.prefilled_tokens, engine.generated_tokens) == (4_000, 1_600, 400)
+    assert engine.preemptions == 2
+    assert use.prefix_hit_ratio == pytest.approx(0.6)
+    assert use.prefill_share == pytest.approx(1_600 / 2_000)
+
+
+def test_a_counter_that_began_again_loses_only_what_was_not_read() -> None:
+    history = History()
+    for t, value in enumerate([5, 9, 2, 4]):
+        reading(history, t, generation_tokens=value)
+    (engine,) = engines_use(history.run(), _window()).engines
+    assert engine.generated_tokens == 4 + 2 + 2
+    assert engine.prompt_tokens is None
+    assert engine.running is None
+
+
+def test_what_is_not_told_is_none_with_the_reason_the_engine_gave() -> None:
+    history = History("async")
+    history.add("engine_samples", engine="e0", mono_ns=ns(1), reason="no endpoint here")
+    use = engines_use(history.run(), _window())
+    assert (use.engines, use.reason) == ((), "no endpoint here")
+    assert use.prefill_share is use.prefix_hit_ratio is None
+    assert engines_use(History().run(), _window()).reason == "no engine announced where it tells its numbers"
+    figures = compute(history.run()).figures
+    assert figures["queued_share"].value is figures["engine_running_mean"].value is None
+    assert all(figures[name].note for name in ("queued_share", "engine_running_mean", "prefix_hit_ratio"))
+
+
+def _checked(
+    readings: list[tuple[float, float]], spans: list[tuple[float, float, int | None]]
+) -> tuple[bool | None, bool, str]:
+    history = History()
+    for at, value in readings:
+        reading(history, at, generation_tokens=value, margin_s=0.01)
+    for start, end, tokens in spans:
+        history.turn("a", start, end, "e0", generated_tokens=tokens)
+    found = check_counters(history.run())
+    return found.match, found.exact, found.why
+
+
+def test_counters_and_replies_are_compared_exactly_where_nothing_was_under_way() -> None:
+    spans: list[tuple[float, float, int | None]] = [(1, 2, 10), (2.5, 4, 20), (5, 8, 40)]
+    assert _checked([(0, 100), (3, 115), (4.5, 130), (9, 170)], spans)[:2] == (True, True)
+    assert _checked([(0, 100), (9, 171)], spans)[:2] == (False, False)
+    assert _checked([(0, 100), (9, 169)], spans)[:2] == (False, False)
+    # The last turn is under way at the last reading: any part of its tokens may be counted, and no more.
+    for counted, fits in ((129, False), (130, True), (150, True), (170, True), (171, False)):
+        assert _checked([(0, 100), (6, counted)], spans)[:2] == (fits, False)
+    # A reading before it, at which nothing was under way, says more.
+    match, exact, why = _checked([(0, 100), (4.5, 130), (6, 150)], spans)
+    assert (match, exact) == (True, True)
+    assert "no request under way" in why
+    assert _checked([(0, 100), (4.5, 129), (6, 150)], spans)[0] is False
+
+
+def test_a_turn_without_a_reply_leaves_it_open_unless_a_reading_came_before_it() -> None:
+    spans: list[tuple[float, float, int | None]] = [(1, 2, 10), (5, 8, None)]
+    match, _, why = _checked([(0, 0), (9, 25)], spans)
+    assert match is None
+    assert "1 turns had no reply" in why
+    assert _checked([(0, 0), (3, 10), (9, 25)], spans)[:2] == (True, True)
+    assert _checked([(0, 0), (3, 11), (9, 25)], spans)[0] is False
+    assert _checked([(0, 0), (9, 9)], spans)[0] is False  # fewer than the replies hold is wrong, whatever was cut
+
+
+def test_the_probes_of_the_weight_sync_proof_are_requests_too() -> None:
+    history = History()
+    reading(history, 0, generation_tokens=0)
+    reading(history, 9, generation_tokens=14)
+    history.turn("a", 1, 2, "e0", generated_tokens=10)
+    labels = '{"cost_s":0.5,"engine":"e0","row_tokens":48,"source":"engine","version":0}'
+    history.add("probes", name="probe_logprobs", mono_ns=ns(4), values=[-1.0] * 192, labels_json=labels)
+    found = check_counters(history.run())
+    assert (found.match, found.exact, found.counted, found.replied) == (True, True, 14, 14)
+    assert "the weight-sync probes 4" in found.why
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whenever_it_is_read_an_honest_counter_matches_and_one_off_beyond_what_was_under_way_does_not(
+    data: st.DataObject,
+) -> None:
+    spans = data.draw(
+        st.lists(st.tuples(st.integers(1, 40), st.integers(1, 10), st.integers(1, 50)), min_size=1, max_size=8)
+    )
+    times = sorted(data.draw(st.sets(st.integers(1, 60), min_size=1, max_size=10)))
+
+    def counted(at: float) -> int:
+        """Tokens come evenly over each turn."""
+        return sum(math.floor(n * min(1.0, max(0.0, (at - start) / length))) for start, length, n in spans)
+
+    history = History()
+    for start, length, tokens in spans:
+        history.turn("a", start, start + length, "e0", generated_tokens=tokens)
+    extra = data.draw(st.sampled_from([0, 1_000]))
+    for at in (0.5, *(t + 0.5 for t in times)):
+        reading(history, at, generation_tokens=counted(at) + (extra if at > 0.5 else 0), margin_s=0.1)
+    found = check_counters(history.run())
+    assert found.match is (extra == 0)
