@@ -22,7 +22,8 @@ from workloads.deep_research.tools import STATUSES, Observation, ToolRequest, wa
 FILE = "tools.json"  # in the run folder: {"url": ..., "token": ...}
 IDLE_S = 30.0  # an idle connection that is older is not used again; the server keeps them longer
 CONNECT_S = 10.0
-ANSWER_S = 240.0  # longer than the server allows itself; a trajectory's own limits are shorter
+SERVED_S = 120.0  # longer than a server allows itself for a call: what is not answered then won't be
+ANSWER_S = 240.0  # where nobody sets a limit; a trajectory's are shorter
 RETURN_S = 10.0  # that a server which was lost has to come back, before its calls fail
 LOOK_S = 0.25
 LARGEST_ANSWER = 64 << 20  # bytes
@@ -78,6 +79,8 @@ class _Pool:
 
 class RemoteTools:
     """Tools behind a tool server. Each event loop has connections of its own, which end with it."""
+
+    imposes_plan = False  # a replay imposes what was recorded, which only its answer tells
 
     def __init__(self, folder: Path, *, answer_s: float = ANSWER_S, return_s: float = RETURN_S) -> None:
         """`folder`: where the server's file lies; `answer_s`, `return_s`: seconds of patience for an answer, and for a

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -13,11 +14,11 @@ from workloads.deep_research.boundary import Codec, EpisodeResult, Generate, Liv
 from workloads.deep_research.dataset import FILE, Row, read_rows
 from workloads.deep_research.episode import run_episode
 from workloads.deep_research.live import LIMITS, Live
-from workloads.deep_research.plan import draw_plan, limits
+from workloads.deep_research.plan import Limits, draw_plan, limits
 from workloads.deep_research.policy import ScriptedPolicy
 from workloads.deep_research.presets import preset_of
 from workloads.deep_research.questions import question
-from workloads.deep_research.remote import RemoteTools
+from workloads.deep_research.remote import SERVED_S, RemoteTools
 from workloads.deep_research.scoring import load_judge
 from workloads.deep_research.tools import MockTools, ToolSet
 
@@ -54,7 +55,7 @@ class Work:
         self.pool = Pool.BOTH if spec.placement is Placement.COLOCATED else Pool.ROLLOUT
         self.preset = preset_of(spec)
         # Hard limits: the frameworks wait for ever for a trajectory that does not come back.
-        self.limits = limits(self.preset, spec.latency_scale) if spec.load is Load.FIXED else LIMITS
+        self.limits = limits_of(spec)
         if spec.load is Load.LIVE and not hasattr(codec, "chat_ids"):
             raise SpecError(f"load = live: the codec of {spec.framework} renders no conversations (boundary.LiveCodec)")
         self._judge = load_judge(spec.reward) if spec.load is Load.LIVE else None
@@ -174,6 +175,14 @@ def probe_reward(ids: list[int]) -> float:
     sqrt((1 - p) / (p n)): 0.11 for every second id and 0.6 for every 32nd at n = 80.
     """
     return sum(token % PROBE_EVERY == 0 for token in ids) / len(ids) if ids else 0.0
+
+
+def limits_of(spec: RunSpec) -> Limits:
+    """The hard limits of a run's calls and trajectories; a tool server's own limits come first, so that it says why."""
+    found = limits(preset_of(spec), spec.latency_scale) if spec.load is Load.FIXED else LIMITS
+    if spec.tools == "mock":
+        return found
+    return replace(found, tool_timeout_s=max(found.tool_timeout_s, SERVED_S * max(1.0, spec.latency_scale)))
 
 
 def rows_of(spec: RunSpec, folder: Path | None) -> list[Row]:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ import pytest
 from tool_server_parts import Told, request, serving
 
 from harness.protocol.errors import SpecError
+from harness.protocol.spec import Load
+from harness.specs import resolve
 from workloads.deep_research.remote import FILE, RemoteTools
+from workloads.deep_research.serving.gateway import LIMIT_S
 from workloads.deep_research.tools import Observation
+from workloads.deep_research.work import limits_of
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -285,3 +290,15 @@ def test_a_file_that_is_no_address_is_said_at_once(tmp_path: Path, content: str 
         (tmp_path / FILE).write_text(content)
     with pytest.raises(SpecError, match=r"tools\.json"):
         RemoteTools(tmp_path)
+
+
+def test_agents_wait_longer_than_the_server_allows_itself() -> None:
+    for load in ("fixed", "live"):
+        asked = {"framework": "simulated", "placement": "async", "tools": "local", "load": load, "policy": "scripted"}
+        if load == "fixed":
+            del asked["policy"]
+        spec = resolve(asked).spec
+        assert limits_of(spec).tool_timeout_s > LIMIT_S
+        assert limits_of(replace(spec, latency_scale=3.0)).tool_timeout_s > 3 * LIMIT_S
+    mock = replace(spec, tools="mock", load=Load.FIXED)
+    assert limits_of(mock).tool_timeout_s < LIMIT_S  # by the plan alone

@@ -13,7 +13,7 @@ from workloads.deep_research.tools import OK, Observation, ToolRequest
 
 TOOLS = (SEARCH, BROWSE)
 AT_ONCE = 1024  # calls that are worked on; more wait their turn
-LIMIT_S = 170.0  # for one call, waiting included
+LIMIT_S = 100.0  # for one call, waiting included; agents wait a little longer (remote.SERVED_S)
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HOST_LIKE = re.compile(r"^[\w-]+(\.[\w-]+)+(:\d+)?([/?#]\S*)?$")
