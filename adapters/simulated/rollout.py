@@ -22,6 +22,11 @@ class SlowTools:
     tools: ToolSet
     slow_s: float
 
+    @property
+    def imposes_plan(self) -> bool:
+        """As they do."""
+        return self.tools.imposes_plan
+
     async def call(self, request: ToolRequest) -> Observation:
         """As they answer, then the planted delay."""
         observation = await self.tools.call(request)

@@ -215,7 +215,7 @@ class Attempt:
             "tool": request.tool,
             "call": request.call,
             "argument": request.argument[:ARGUMENT_CHARACTERS],
-            "planned_ns": _planned_ns(call),
+            "planned_ns": self._planned_ns(call),
             "status": call.status,
             "observation_tokens": tokens,
             "observation_bytes": None if text is None else len(text.encode()),
@@ -235,6 +235,15 @@ class Attempt:
             turn=call.number,
             attributes=attributes,
         )
+
+    def _planned_ns(self, call: "ToolCall") -> int | None:
+        """The latency that was imposed: as answered; where nothing answered, as planned if the tools keep to a plan."""
+        planned = call.request.planned
+        if call.observation is not None:
+            planned_s = call.observation.planned_s
+        else:
+            planned_s = planned.latency_s if planned is not None and self.tools.imposes_plan else None
+        return None if planned_s is None else round(planned_s * 1e9)
 
     def reward_span(self, start_ns: int, attributes: Mapping[str, Scalar] | None = None) -> None:
         """Records the judging of the trajectory, from `start_ns` to now."""
@@ -318,12 +327,3 @@ class ToolCall:
     end_ns: int = 0
     status: str = "error"  # one of tools.STATUSES, or cancelled
     observation: Observation | None = None  # None: nothing answered
-
-
-def _planned_ns(call: ToolCall) -> int | None:
-    """The latency that was imposed: as answered; as planned where nothing answered and something was planned."""
-    if call.observation is not None:
-        planned_s = call.observation.planned_s
-    else:
-        planned_s = call.request.planned.latency_s if call.request.planned is not None else None
-    return None if planned_s is None else round(planned_s * 1e9)

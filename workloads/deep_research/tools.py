@@ -44,6 +44,10 @@ class Observation:
 class ToolSet(Protocol):
     """Where an agent's tool calls go."""
 
+    @property
+    def imposes_plan(self) -> bool:
+        """Whether a call takes the planned latency, whatever becomes of it."""
+
     async def call(self, request: ToolRequest) -> Observation:
         """The tool's answer. Must not block the event loop: the caller's time limits could not fire."""
 
@@ -53,6 +57,8 @@ class ToolSet(Protocol):
 
 class MockTools:
     """Tools that wait exactly as long as planned and answer with filler text, or with the fault that is planned."""
+
+    imposes_plan = True
 
     async def call(self, request: ToolRequest) -> Observation:
         """Waits the planned latency, never less by the monotonic clock, then answers.

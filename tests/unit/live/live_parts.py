@@ -31,6 +31,7 @@ class Tools:
     asked: list[ToolRequest] = field(default_factory=list)
     open: int = 0
     together: int = 0
+    imposes_plan: bool = False
 
     async def call(self, request: ToolRequest) -> Observation:
         self.asked.append(request)

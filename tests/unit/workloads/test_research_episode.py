@@ -398,3 +398,17 @@ def test_mock_tools_refuse_a_turn_without_a_call() -> None:
     request = ToolRequest(tool="finish", argument="", trajectory_id="p4-s1-a0", call=2, planned=PLAN.turns[-1])
     with pytest.raises(ValueError, match="no planned tool call"):
         asyncio.run(MockTools().call(request))
+
+
+def test_only_tools_that_keep_to_the_plan_had_a_planned_latency_when_nothing_answered(tmp_path: Path) -> None:
+    class Real(Broken):
+        imposes_plan = False
+
+    for folder, tools in (("mock", Broken(never)), ("real", Real(never))):
+        (tmp_path / folder).mkdir()
+        play(tmp_path / folder, Engine(), tools=tools, tool_timeout_s=0.05)
+    planned = {
+        folder: next(s.attributes["planned_ns"] for s in the(recorded(tmp_path / folder), Span) if s.phase == "tool")
+        for folder in ("mock", "real")
+    }
+    assert planned == {"mock": 20_000_000, "real": None}
