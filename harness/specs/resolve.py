@@ -295,6 +295,8 @@ def _check_load(spec: RunSpec) -> None:
     if spec.load is Load.FIXED:
         if spec.policy is not Policy.MODEL:
             raise SpecError(f"policy = {spec.policy.value}: allowed with load = live; a fixed load imposes the plan")
+        if spec.thinking is not Thinking.KEEP:
+            raise SpecError(f"thinking = {spec.thinking.value}: allowed with load = live; a fixed load reads no reply")
         if spec.reward not in ("plan", "probe"):
             raise SpecError(f"reward = {spec.reward!r}: allowed with load = fixed is plan or probe")
     else:

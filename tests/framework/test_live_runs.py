@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.protocol.spec import Load, Placement, Policy, RunSpec
+from harness.protocol.spec import Load, Placement, Policy, RunSpec, Thinking
 from harness.run_folder import list_runs, run_status
 from results.store import RunTables, load_run
 from results.sync_proof import prove_sync
@@ -116,13 +116,15 @@ def test_questions_of_several_hops_are_answered(lived: Lived) -> None:
 
 
 def test_what_each_step_trained_on_is_what_was_rewarded(lived: Lived) -> None:
+    judged = lived.judged()
     rewards = {row["trajectory_id"]: row["reward"] for row in lived.ended()}
     for step in lived.run.tables["steps"].to_pylist():
         mine = [rewards[name] for name in step["trajectory_ids"]]
         assert len(mine) == lived.run.spec.trajectories_per_step
         assert step["reward_mean"] == pytest.approx(sum(mine) / len(mine))
         trained = [row for row in lived.ended() if row["trajectory_id"] in step["trajectory_ids"]]
-        assert step["loss_tokens"] == sum(row["generated_tokens"] for row in trained)
+        untrained = sum(judged[row["trajectory_id"]].get("untrained_tokens", 0) for row in trained)
+        assert step["loss_tokens"] == sum(row["generated_tokens"] for row in trained) - untrained
 
 
 def test_the_tools_were_really_asked(lived: Lived) -> None:
@@ -141,6 +143,12 @@ def test_mistakes_thoughts_and_several_calls_occurred(lived: Lived) -> None:
     assert sum(said["thoughts"] for said in judged) > 0
     turns = [(call["trajectory_id"], call["turn"]) for call in lived.run.tables["tool_calls"].to_pylist()]
     assert len(set(turns)) < len(turns)
+
+
+def test_stripped_thinking_breaks_the_prefix_and_nothing_else_does(lived: Lived) -> None:
+    strip = lived.run.spec.thinking is Thinking.STRIP
+    assert any(turn["cache_break"] for turn in lived.run.tables["turns"].to_pylist()) is strip
+    assert any(said.get("untrained_tokens") for said in lived.judged().values()) is strip
 
 
 def test_no_turn_passed_the_context(lived: Lived) -> None:

@@ -15,7 +15,7 @@ from adapters.base import load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.recorder import Recorder, make_hello
 from harness.protocol.spec import Device, Load, Placement, Policy, RunSpec
-from harness.specs import default_spec
+from harness.specs import default_spec, resolve
 from workloads.deep_research.boundary import EpisodeResult, Generated
 from workloads.deep_research.dataset import FILE, Row, write_rows
 from workloads.deep_research.work import Work
@@ -96,3 +96,8 @@ def test_verl_pads_to_the_context_where_nothing_is_planned(tmp_path: Path) -> No
     assert "data.max_prompt_length=4096" in settings
     assert "data.max_response_length=4096" in settings
     assert "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096" in settings
+
+
+def test_a_fixed_load_strips_nothing() -> None:
+    with pytest.raises(SpecError, match="thinking = strip"):
+        resolve({"framework": "simulated", "placement": "async", "thinking": "strip"})
