@@ -48,8 +48,9 @@ class Visible:
 def visible(devices: Sequence[Device], environ: Mapping[str, str]) -> Visible:
     """The GPUs that a program with this environment sees.
 
-    CUDA reads the list up to the first entry that names nothing; a program sees at most one MIG instance, and where
-    one is named no whole GPU (CUDA C++ Programming Guide; MIG User Guide, "CUDA Device Enumeration").
+    CUDA reads the list up to the first entry that names nothing; one GPU named twice leaves none at all; a program
+    sees at most one MIG instance, and where one is named no whole GPU (CUDA C++ Programming Guide; MIG User
+    Guide, "CUDA Device Enumeration").
     """
     text = environ.get(VARIABLE)
     if text is None:
@@ -59,9 +60,8 @@ def visible(devices: Sequence[Device], environ: Mapping[str, str]) -> Visible:
     for place, entry in enumerate(entries):
         one = _named(devices, entry)
         if one is None or one in found:
-            return Visible(
-                gpus=tuple(_mig_alone(found)), doubt=_doubt(devices, entries, environ), ignored=tuple(entries[place:])
-            )
+            kept = () if one is not None else tuple(_mig_alone(found))
+            return Visible(gpus=kept, doubt=_doubt(devices, entries, environ), ignored=tuple(entries[place:]))
         found.append(one)
     return Visible(gpus=tuple(_mig_alone(found)), doubt=_doubt(devices, entries, environ))
 
