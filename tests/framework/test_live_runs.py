@@ -154,6 +154,9 @@ def test_stripped_thinking_breaks_the_prefix_and_nothing_else_does(lived: Lived)
 def test_no_turn_passed_the_context(lived: Lived) -> None:
     spec = lived.run.spec
     for turn in lived.run.tables["turns"].to_pylist():
+        if turn["generated_tokens"] is None:  # cancelled at the end of the run
+            assert turn["prompt_tokens"] < spec.context_tokens
+            continue
         assert turn["prompt_tokens"] + turn["generated_tokens"] < spec.context_tokens
         assert turn["generated_tokens"] <= spec.turn_tokens
 
