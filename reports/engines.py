@@ -1,6 +1,6 @@
 """The table of the engines' own numbers, beside the time account."""
 
-from reports.markdown import Footnotes, code, number, percent, table
+from reports.markdown import Footnotes, code, number, percent, seconds, table
 from results.account import ENGINE, Account
 from results.engine_use import LOW_BAND, EnginesUse, EngineUse
 
@@ -19,7 +19,7 @@ def engine_lines(account: Account, use: EnginesUse | None, notes: Footnotes) -> 
         "a call",
         "mean running",
         "running any",
-        f"of it below {LOW_BAND:.0%} of p95",
+        f"running few (below {LOW_BAND:.0%} of p95)",
         "waiting, mean (most)",
         "KV cache, mean (most)",
         "prompt tokens: computed, cached",
@@ -27,6 +27,11 @@ def engine_lines(account: Account, use: EnginesUse | None, notes: Footnotes) -> 
         "preemptions",
     ]
     lines = [_evidence(account), "", *table(header, rows, "l")]
+    cost = max(each.readings * each.call_s for each in use.engines) / account.window_s
+    cpu = (
+        "" if use.scraper_cpu_s is None else f" The scraper used {seconds(use.scraper_cpu_s)} of CPU in the whole run."
+    )
+    lines += ["", f"Asking held up an engine's server for at most {percent(cost)} of the window.{cpu}"]
     share = use.prefill_share
     if share is not None:
         lines += [

@@ -69,7 +69,7 @@ class Series:
     mono_ns: Ns
     uncertainty_ns: Ns
     values: Mapping[str, npt.NDArray[np.float64]]
-    failed: int  # calls without an answer
+    failed: int  # calls without an answer before the last that had one: after it, the engine had gone
 
     @property
     def reach_ns(self) -> int:
@@ -90,11 +90,13 @@ def series_of(run: RunTables) -> dict[str, Series]:
         mine = table.filter(pc.equal(table.column("engine"), engine))
         good = mine.filter(pc.is_valid(mine.column("family")))
         if good.num_rows:
+            last_ns = int(good.column("mono_ns")[-1].as_py())
+            before = mine.filter(pc.less_equal(mine.column("mono_ns"), last_ns)).num_rows
             found[engine] = Series(
                 engine=engine,
                 mono_ns=ints(good.column("mono_ns")),
                 uncertainty_ns=ints(good.column("uncertainty_ns")),
                 values={name: floats(good.column(name)) for name in sorted(_FLOATS)},
-                failed=mine.num_rows - good.num_rows,
+                failed=before - good.num_rows,
             )
     return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from results.engine_samples import Series, series_of
 from results.figure import Figures
@@ -35,7 +36,7 @@ class EngineUse:
 
     engine: str
     readings: int
-    failed: int  # calls without an answer, of the whole run
+    failed: int  # calls without an answer before the engine's last one, of the whole run
     call_s: float  # mean duration of a call
     running: float | None  # mean sequences, over readings with any
     busy_share: float | None  # readings with any sequence
@@ -63,6 +64,7 @@ class EnginesUse:
 
     engines: tuple[EngineUse, ...]
     reason: str | None
+    scraper_cpu_s: float | None = None  # of the scrapers' processes, in their whole lives
 
     def total(self, name: str) -> float | None:
         """A count over all engines; None where one of them does not tell it."""
@@ -93,7 +95,7 @@ def engines_use(run: RunTables, window: Window) -> EnginesUse:
     bound = LOW_BAND * float(np.quantile(busy, 0.95, method="inverted_cdf")) if busy.size else None
     found = [_use(each, low, high, bound) for each in every]
     kept = tuple(each for each in found if each.readings)
-    return EnginesUse(engines=kept, reason=None if kept else _reason(run, every))
+    return EnginesUse(engines=kept, reason=None if kept else _reason(run, every), scraper_cpu_s=_cpu_s(run))
 
 
 def put_engine_figures(figures: Figures, use: EnginesUse, queued_share: float | None, why_not_queued: str) -> None:
@@ -113,13 +115,10 @@ def put_engine_figures(figures: Figures, use: EnginesUse, queued_share: float | 
     put("prefill_token_share", "ratio", share, n=n, note=untold if share is None else note)
     put("engine_preemptions", "request", use.total("preemptions"), n=n, note=why)
     calls = [each.call_s * each.readings for each in use.engines]
-    put(
-        "engine_call_s_mean",
-        "s",
-        sum(calls) / n if n else None,
-        n=n,
-        note=why or "of one scrape, as the scraper saw it",
-    )
+    cpu = "no scraper ended cleanly"
+    if use.scraper_cpu_s is not None:
+        cpu = f"{use.scraper_cpu_s:.3f} s of CPU in the scraper, whole run"
+    put("engine_call_s_mean", "s", sum(calls) / n if n else None, n=n, note=why or f"of one scrape; {cpu}")
 
 
 def _use(series: Series, low: int, high: int, bound: float | None) -> EngineUse:
@@ -164,6 +163,12 @@ def _grown(series: Series, name: str, low: int, high: int) -> float | None:
         return None
     steps = np.diff(values)
     return float(np.where(steps < 0, values[1:], steps).sum())
+
+
+def _cpu_s(run: RunTables) -> float | None:
+    probes = run.tables["probes"]
+    told = probes.filter(pc.equal(probes.column("name"), "telemetry.engines.cpu")).column("value").drop_null()
+    return float(pc.sum(told).as_py()) if len(told) else None
 
 
 def _reason(run: RunTables, every: Sequence[Series]) -> str:

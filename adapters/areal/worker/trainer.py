@@ -59,8 +59,6 @@ class BenchTrainer(PPOTrainer):
         super().__init__(config, train_dataset=rows)
         self.proof = SyncProof(recorder, spec, len(self.tokenizer))
         self.engines = [f"{info.host}:{info.port}" for info in self.rollout.server_infos]
-        for address in self.engines:
-            announce_engine(recorder, address, url=f"http://{address}/metrics")
         self._tap_rollout()
         self._tap_actor()
         self._tap_stats()
@@ -77,7 +75,13 @@ class BenchTrainer(PPOTrainer):
 
     def _init_rollout(self, rollout_config: Any, is_eval: bool = False, lora_path: str | None = None) -> Any:
         # AReaL starts a rollout worker for evaluation even when there is none.
-        return None if is_eval else super()._init_rollout(rollout_config, is_eval, lora_path)
+        if is_eval:
+            return None
+        rollout = super()._init_rollout(rollout_config, is_eval, lora_path)
+        for info in rollout.server_infos:  # at once, so that the engines' counters are read before their first request
+            address = f"{info.host}:{info.port}"
+            announce_engine(self.recorder, address, url=f"http://{address}/metrics")
+        return rollout
 
     # The track.
 

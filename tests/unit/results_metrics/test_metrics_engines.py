@@ -216,8 +216,12 @@ def test_an_engines_use_is_the_mean_of_its_gauges_and_the_growth_of_its_counters
             preemptions=t // 2,
             margin_s=0.002,
         )
-    history.add("engine_samples", engine="e0", mono_ns=ns(5), reason="gone")
+        if t == 2:
+            history.add("engine_samples", engine="e0", mono_ns=ns(2.5), reason="timed out")
+    history.add("engine_samples", engine="e0", mono_ns=ns(5), reason="gone with the run")
+    history.add("probes", name="telemetry.engines.cpu", mono_ns=ns(9), value=0.25, unit="s", labels_json="{}")
     use = engines_use(history.run(), _window())
+    assert use.scraper_cpu_s == 0.25
     (engine,) = use.engines
     assert (engine.readings, engine.failed) == (5, 1)
     assert engine.call_s == pytest.approx(0.004)

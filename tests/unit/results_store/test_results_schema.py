@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from small_runs import make_run
 
 from harness.protocol.errors import SpecError
+from results.collect import collect
 from results.schema import COLUMNS, SAMPLES, SCHEMA_VERSION, TABLES, conform, empty
-from results.store import read_table, write_table
+from results.store import is_collected, load_run, read_table, table_path, write_table
 
 NAMES = {"runs", "processes", "spans", "steps", "trajectories", "turns", "tool_calls", "weight_syncs", "samples"}
 NAMES |= {"gates", "probes", "metrics", "failures", "opens", "engine_samples"}
@@ -82,3 +84,17 @@ def test_conform_keeps_a_fitting_table_whatever_the_order_of_its_columns() -> No
 def test_conform_names_the_column_that_does_not_fit(table: pa.Table, says: str) -> None:
     with pytest.raises(SpecError, match=says):
         conform("gates", table, where="x.parquet")
+
+
+def test_a_run_collected_before_engines_were_read_has_no_readings(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run")
+    collect(run_dir)
+    path = table_path(run_dir, "engine_samples")
+    path.unlink()
+    assert is_collected(run_dir)
+    table = load_run(run_dir).tables["engine_samples"]
+    assert (table.num_rows, table.schema.names) == (0, TABLES["engine_samples"].names)
+    assert not path.exists()
+    table_path(run_dir, "turns").unlink()
+    with pytest.raises(SpecError, match="no table turns"):
+        load_run(run_dir)

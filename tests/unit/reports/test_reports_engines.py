@@ -1,0 +1,88 @@
+from dataclasses import replace
+
+import numpy as np
+
+from reports.engines import engine_lines
+from reports.markdown import Footnotes
+from results.account import Account, UnitAccount
+from results.engine_use import EnginesUse, EngineUse
+from results.intervals import Timeline
+
+TIMELINE = Timeline(np.array([0, 10_000_000_000]), np.array([9], dtype=np.int8))
+UNIT = UnitAccount(
+    unit="e0",
+    pool="rollout",
+    gpus=1,
+    timeline=TIMELINE,
+    seconds={"generating": 10.0},
+    tail_seconds={},
+    hidden_seconds={},
+    engine_known=0.98,
+)
+ACCOUNT = Account(
+    granularity="engine",
+    evidence="engine",
+    units=(UNIT,),
+    window_s=10.0,
+    steps=2,
+    tail_s=0.0,
+    overlaps=0,
+    overlap_s=0.0,
+    poll_s=0.0,
+)
+USE = EngineUse(
+    engine="http://e0",
+    readings=10,
+    failed=1,
+    call_s=0.002,
+    running=3.5,
+    busy_share=0.8,
+    low_share=0.1,
+    waiting=0.5,
+    waiting_max=2.0,
+    kv_mean=0.25,
+    kv_max=0.5,
+    preemptions=3.0,
+    prompt_tokens=1_000.0,
+    cached_tokens=600.0,
+    generated_tokens=1_600.0,
+)
+
+
+def _text(account: Account, use: EnginesUse | None) -> str:
+    return "\n".join(engine_lines(account, use, Footnotes()))
+
+
+def test_a_row_per_engine_what_it_rests_on_and_what_it_cost() -> None:
+    text = _text(ACCOUNT, EnginesUse(engines=(USE,), reason=None, scraper_cpu_s=0.25))
+    assert "98.0% of the time with a turn open" in text
+    assert "`queued` is" in text
+    assert "| 10 (1) | 2 ms | 3.50 | 80.0% | 10.0% |" in text
+    assert "| 25.0% (50.0%) | 400, 600 | 1,600 | 3 |" in text
+    assert "at most 0.2% of the window" in text
+    assert "0.250 s of CPU" in text
+    assert "20.0% were prompt tokens to compute" in text
+
+
+def test_what_an_engine_does_not_tell_is_a_dash_and_too_few_readings_leave_the_clients_word() -> None:
+    bare = replace(USE, running=None, busy_share=0.0, cached_tokens=None, preemptions=None)
+    account = replace(ACCOUNT, evidence="client", units=(replace(UNIT, engine_known=0.4),))
+    text = _text(account, EnginesUse(engines=(bare,), reason=None))
+    assert "an upper bound" in text
+    assert "40.0%" in text
+    row = next(line for line in text.splitlines() if "http://e0" in line)
+    assert row.count("–") == 3  # computed and cached prompt tokens, preemptions
+    assert "| 0 | 0.0% |" in row
+    assert "were prompt tokens" not in text
+
+
+def test_an_engine_known_by_its_metric_only_is_said_to_be_so() -> None:
+    text = _text(replace(ACCOUNT, granularity="metric"), EnginesUse(engines=(USE,), reason=None))
+    assert "Turns don't name their engine" in text
+
+
+def test_without_numbers_the_reason_stands_there() -> None:
+    text = _text(ACCOUNT, EnginesUse(engines=(), reason="no endpoint here"))
+    assert (
+        text == "No engine's own numbers: no endpoint here. `generating` is a turn open at the client: an upper bound."
+    )
