@@ -155,7 +155,7 @@ async def round_of(
             asked = ToolRequest(tool=tool, argument=argument, trajectory_id=f"p{number}", call=len(beyond))
             beyond.append(await ask(asked, planned[pick]))
             if think_s:
-                await asyncio.sleep(dice.expovariate(1 / think_s))
+                await asyncio.sleep(max(0.0, min(dice.expovariate(1 / think_s), end - time.monotonic())))
 
     await asyncio.gather(*(agent(number) for number in range(agents)))
     return beyond
