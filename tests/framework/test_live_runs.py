@@ -22,8 +22,8 @@ from workloads.deep_research.scoring import exact
 
 pytestmark = pytest.mark.framework
 VARIABLE = "BENCH_RUNS"
-FRAMEWORKS = ("skyrl", "areal", "verl")
-ASKED = tuple(name.strip() for name in os.environ.get("BENCH_ADAPTERS", "").split(",") if name.strip()) or FRAMEWORKS
+ASKED = tuple(name.strip() for name in os.environ.get("BENCH_ADAPTERS", "").split(",") if name.strip())
+FRAMEWORKS = ASKED or ("skyrl", "areal", "verl")
 AGREE_NAT = 1e-3  # float32 on both sides: what is trained was scored by the same weights
 
 
@@ -55,13 +55,16 @@ def _finished(place: str | None) -> list[tuple[RunSpec, Path]]:
     return [
         (spec, folder)
         for spec, folder in found
-        if spec.load is Load.LIVE and spec.policy is Policy.SCRIPTED and run_status(folder) == "finished"
+        if spec.load is Load.LIVE
+        and spec.policy is Policy.SCRIPTED
+        and spec.framework in (ASKED or (spec.framework,))
+        and run_status(folder) == "finished"
     ]
 
 
 def _cells() -> list[tuple[str, str]]:
-    """Every framework in async, and whatever else was run. Asked when tests are collected."""
-    cells = {(name, Placement.ASYNC.value) for name in ASKED}
+    """Every framework that is asked for in async, and whatever else was run. Asked when tests are collected."""
+    cells = {(name, Placement.ASYNC.value) for name in FRAMEWORKS}
     if os.environ.get(VARIABLE):
         cells |= {(spec.framework, spec.placement.value) for spec, _ in _finished(os.environ[VARIABLE])}
     return sorted(cells)
