@@ -257,6 +257,11 @@ def _may_claim(cases: Sequence[Case]) -> list[str]:
     grains = {grain for case in cases if (grain := granularity_of(case))}
     if len(grains) > 1:
         said.append(f"The time accounts differ in granularity ({', '.join(sorted(grains))}): they are not compared.")
+    if len({case.figures.account.evidence for case in cases if case.figures.account is not None}) > 1:
+        said.append(
+            "`generating` rests on the engines' own counts in some runs, and on turns open at the client in others, "
+            "where it holds what was queued: take `generating` and `queued` together."
+        )
     if differs := machines_differ(cases):
         said.append(f"**Not comparable**: {escape(differs)}.")
     spoiled = [f"{code(case.run.run_id)} ({escape(why)})" for case in cases if (why := case.spoiled)]

@@ -93,6 +93,7 @@ def _wanted() -> dict[str, tuple[str, int, str]]:
 
 
 _WANTED = _wanted()
+_BEGINNINGS = tuple(_WANTED)
 
 
 def parse(text: str) -> Reading:
@@ -104,10 +105,8 @@ def parse(text: str) -> Reading:
     values: dict[str, dict[int, list[float]]] = {}
     family: str | None = None
     for line in text.split("\n"):
-        if not line or line[0] == "#":
+        if not line.startswith(_BEGINNINGS):  # most of a page is histograms
             continue
-        if family is None:
-            family = next((each for each in _FAMILIES if line.startswith((f"{each}:", f"{each}_"))), None)
         cut = min((at for at in (line.find("{"), line.find(" "), line.find("\t")) if at > 0), default=len(line))
         known = _WANTED.get(line[:cut])
         if known is None:
@@ -117,6 +116,8 @@ def parse(text: str) -> Reading:
         value = _value(line)
         if value is not None:
             values.setdefault(reading, {}).setdefault(rank, []).append(value)
+    if family is None:
+        family = next((each for each in _FAMILIES if f"\n{each}:" in f"\n{text}"), None)
     if family is None:
         raise ExpositionError(
             "the answer has no metric of vLLM or SGLang: are its statistics off"

@@ -1,10 +1,19 @@
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import played_folders as folders
+import played_runs as played
+import pytest
 
+from harness.protocol.spec import Gpus
+from reports import style
 from reports.engines import engine_lines
 from reports.markdown import Footnotes
+from reports.report import write_report
 from results.account import Account, UnitAccount
+from results.collect import collect
 from results.engine_use import EnginesUse, EngineUse
 from results.intervals import Timeline
 
@@ -47,6 +56,30 @@ USE = EngineUse(
     cached_tokens=600.0,
     generated_tokens=1_600.0,
 )
+
+
+def test_runs_whose_generating_rests_on_another_evidence_are_told_to_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(style, "save", lambda _figure, stem: [stem.with_suffix(".png"), stem.with_suffix(".svg")])
+    split = Gpus(train=1, rollout=1)
+    specs = [played.make_spec(p, batch_size=4, group_size=2, steps=8, gpus=split) for p in ("disaggregated", "async")]
+    runs = [folders.write_run(tmp_path / spec.placement.value, spec) for spec in specs]
+    turns = collect(runs[0]).tables["turns"].select(["engine", "start_ns", "end_ns"]).to_pydict()
+    begin, end = min(turns["start_ns"]), max(turns["end_ns"])
+    rows = []
+    for at in range(begin, end, 1_000_000_000):
+        running = sum(s <= at < e for s, e in zip(turns["start_ns"], turns["end_ns"], strict=True))
+        row = {"host": "h", "engine": turns["engine"][0], "mono_ns": at, "uncertainty_ns": 0, "family": "vllm"}
+        rows.append(json.dumps({**row, "running_requests": running}))
+    folder = runs[0] / "samples" / "engines"
+    folder.mkdir(parents=True)
+    (folder / "h-1.jsonl").write_text("\n".join(rows) + "\n")
+    said = "take `generating` and `queued` together"
+    assert said not in write_report(runs, tmp_path / "before").read_text()
+    collect(runs[0])
+    text = write_report(runs, tmp_path / "after").read_text()
+    assert said in text
 
 
 def _text(account: Account, use: EnginesUse | None) -> str:
