@@ -7,6 +7,7 @@ import pandas as pd
 from harness.protocol.spec import Device
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from reports.provenance import random_weights
+from reports.sampled import busy_part, cost_line
 from results.energy import ClassEnergy, Energy, GpuEnergy
 from results.store import RunTables
 from results.window import Window
@@ -17,11 +18,16 @@ REASONS = {
     "gpu_lost": "the GPU stopped answering",
     "gap_too_long": "a gap between readings is too long",
     "counter_reset": "the energy counter was reset",
+    "counter_wrap": "the energy counter wrapped, and was put right",
     "no_counter": "there is no energy counter",
     "average_only": "only averaged power is there",
     "part_time_sensor": "the sensor looks only part of the time",
     "window_short": "the window is shorter than two refreshes of the sensor",
     "k_off": "counter and integral of power differ",
+    "k_unsure": "counter and integral of power differ, by no more than their own errors",
+    "mig_whole_gpu": "the GPU is cut into instances: its power is of all of them",
+    "clock_step": "the SM clock changed by more than 20 % under load",
+    "contaminated": "something else used the GPUs or held them down",
     "no_limit": "the power limit is not known",
 }
 
@@ -44,7 +50,9 @@ def energy_verdict(run: RunTables, energy: Energy | None) -> str:
 def telemetry(run: RunTables, window: Window | None, energy: Energy | None, notes: Footnotes) -> list[str]:
     """GPU part (absent without a GPU, and said so) and host part."""
     lines = _gpu_part(run, energy, notes) if has_gpu(run) else [f"No GPU: {NO_GPU}, so no GPU figure is shown."]
-    return [*lines, "", *_host_part(run, window)]
+    if has_gpu(run):
+        lines += busy_part(run, window, notes)
+    return [*lines, "", *_host_part(run, window), "", cost_line(run, notes)]
 
 
 def _gpu_part(run: RunTables, energy: Energy | None, notes: Footnotes) -> list[str]:
@@ -56,12 +64,16 @@ def _gpu_part(run: RunTables, energy: Energy | None, notes: Footnotes) -> list[s
         lines[0] += " Power depends on the data: these are **random weights**."
     rows = [
         ["GPU power utilisation, all GPUs", _share(energy.power_utilisation, notes, why)],
+        *_sampling_error(energy),
+        *_per_step(energy),
         *([f"GPU power utilisation, {pool} pool", percent(ratio)] for pool, ratio in energy.pools.items()),
         ["idle, before the launch", _idle(energy, notes)],
         ["energy of the window", notes.unknown(why) if energy.joules is None else f"{number(energy.joules / 1e3)} kJ"],
         ["energy per trained trajectory", _per_trained(energy, notes, why)],
     ]
     lines += ["", *table(["GPU power and energy", "value"], rows, "l")]
+    if energy.meanings:
+        lines += ["", "What the power readings mean: " + escape("; ".join(energy.meanings)) + "."]
     if energy.gpus:
         lines += ["", *_per_gpu(energy.gpus, notes)]
     if energy.classes:
@@ -135,6 +147,27 @@ def _idle(energy: Energy, notes: Footnotes) -> str:
         return notes.unknown("fewer than 10 s of power were sampled before the launch")
     share = "" if energy.idle_ratio is None else f" ({percent(energy.idle_ratio)} of the limit)"
     return f"{number(energy.idle_watts)} W{share}"
+
+
+def _sampling_error(energy: Energy) -> list[list[str]]:
+    """How far the figures of the window may be off for refresh, averaging and what the samples don't see."""
+    if energy.power_utilisation is None:
+        return []
+    if energy.uncertainty_ratio is None or energy.uncertainty_joules is None:
+        return [["... sampling error", "not known: the sensor looks part of the time, or gave too few readings"]]
+    points, joules = 100 * energy.uncertainty_ratio, number(energy.uncertainty_joules / 1e3)
+    return [["... sampling error", f"± {points:.2f} points, ± {joules} kJ"]]
+
+
+def _per_step(energy: Energy) -> list[list[str]]:
+    """Its spread over the steps: an interval for correlated steps, or the range where there are too few."""
+    found = energy.per_step
+    if found is None or found.value is None or found.low is None or found.high is None:
+        return []
+    if found.ci_low is None or found.ci_high is None:
+        return [["... from step to step", f"{percent(found.low)} to {percent(found.high)} (range of {found.n} steps)"]]
+    text = f"{percent(found.ci_low)} to {percent(found.ci_high)} (95 % of {found.n} steps"
+    return [["... from step to step", f"{text}, worth {found.effective_n:.0f} independent ones)"]]
 
 
 def _per_trained(energy: Energy, notes: Footnotes, why: str) -> str:

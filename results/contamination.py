@@ -7,7 +7,8 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from results.energy import WORKERS, gpu_pools
+from results.energy import WORKERS
+from results.gpu_sensors import gpu_pools
 from results.store import RunTables
 from results.window import Window
 

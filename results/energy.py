@@ -1,6 +1,5 @@
 """Joules of the window, what share of the power limit they are, and a verdict on how well they are known."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from results.classes import CODES
-from results.gpu_sensors import GpuSensors, descriptions, sensors_of
+from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
 from results.intervals import Ns, Timeline
 from results.power import Floats, Series
 from results.sampling import Z95, half_width, unseen_within
@@ -29,7 +28,8 @@ class GpuEnergy:
 
     Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, counter_wrap (put right), no_counter,
     average_only, part_time_sensor, window_short, k_off, k_unsure (off, within the errors of both),
-    no_limit, clock_step (the SM clock changed by more than 20 % while the GPU was not idle).
+    no_limit, mig_whole_gpu (joules are of all its instances), clock_step (the SM clock changed by more than 20 % while
+    the GPU was not idle).
 
     `uncertainty_joules`: of the counter and of averaged power, by how much refresh and averaging may move the window's
     edges, at most; of instant power, the 95 % interval of what happened between the readings, and the edges. None where
@@ -127,19 +127,6 @@ def energy(run: RunTables, window: Window, timelines: Mapping[str, Timeline], tr
     )
 
 
-def gpu_pools(run: RunTables) -> dict[str, str]:
-    """Which pool each GPU worked in, as the processes and the `gpu.pool` metric told."""
-    pools: dict[str, str] = {}
-    for process in run.tables["processes"].select(["gpu_uuids", "pool"]).to_pylist():
-        pools.update(dict.fromkeys(process["gpu_uuids"], process["pool"]) if process["pool"] else {})
-    probes = run.tables["probes"]
-    for text in probes.filter(pc.equal(probes.column("name"), "gpu.pool")).column("labels_json").to_pylist():
-        labels = json.loads(text)
-        if labels.get("uuid") and labels.get("pool"):
-            pools[str(labels["uuid"])] = str(labels["pool"])
-    return pools
-
-
 def _none(note: str, trained: int) -> Energy:
     return Energy(
         joules=None,
@@ -197,6 +184,8 @@ def _gpu(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, l
         reasons.append("k_unsure" if excused else "k_off")
     if source in ("instant", "average") and sensors.part_time:
         reasons.append("part_time_sensor")
+    if sensors.mig:
+        reasons.append("mig_whole_gpu")
     if sensors.wraps and source == "counter":
         reasons.append("counter_wrap")
     last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)

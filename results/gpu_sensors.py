@@ -1,5 +1,6 @@
 """The power sensors of one GPU: their readings over the run, and what is known of the sensors themselves."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow.compute as pc
 
 from harness.protocol.power_sensors import AVERAGE_WINDOW_S, PowerSensor, sensor_of
 from results.power import Series
@@ -36,6 +38,7 @@ class GpuSensors:
     counter_refresh_s: float
     instant_refresh_s: float
     wraps: int  # of the counter, put right in `counter`
+    mig: bool  # the GPU is cut into instances, and its power is of all of them
 
     @property
     def power(self) -> tuple[Series, Series, Series]:
@@ -67,6 +70,23 @@ def descriptions(run: RunTables) -> dict[str, Mapping[str, Any]]:
     return told
 
 
+def gpu_pools(run: RunTables) -> dict[str, str]:
+    """Which pool each GPU worked in, by the processes and the `gpu.pool` metric. A MIG instance counts as its GPU."""
+    pools: dict[str, str] = {}
+    for process in run.tables["processes"].select(["gpu_uuids", "pool"]).to_pylist():
+        pools.update(dict.fromkeys(process["gpu_uuids"], process["pool"]) if process["pool"] else {})
+    probes = run.tables["probes"]
+    for text in probes.filter(pc.equal(probes.column("name"), "gpu.pool")).column("labels_json").to_pylist():
+        labels = json.loads(text)
+        if labels.get("uuid") and labels.get("pool"):
+            pools[str(labels["uuid"])] = str(labels["pool"])
+    if not any(uuid.startswith("MIG-") for uuid in pools):
+        return pools
+    told = descriptions(run)
+    parents = {str(one["uuid"]): uuid for uuid, gpu in told.items() for one in gpu.get("mig_instances") or ()}
+    return {parents.get(uuid, uuid): pool for uuid, pool in pools.items()}
+
+
 def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
     """The sensors of a GPU from its samples and its description."""
     times = rows["mono_ns"].to_numpy(np.int64)
@@ -92,6 +112,7 @@ def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
         counter_refresh_s=max(float(told.get("energy_refresh_s", 0.0)), counter.period_s, step_s),
         instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s, step_s),
         wraps=wraps,
+        mig=bool(told.get("mig_instances")),
     )
 
 

@@ -1,0 +1,58 @@
+"""How busy the GPUs were, the errors they told, and what the sampling itself cost."""
+
+from reports.markdown import Footnotes, escape, number, percent, table
+from results.store import RunTables
+from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, sampler_cost, utilisation
+from results.window import Window
+
+MOST_XIDS = 8  # shown by number
+
+
+def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[str]:
+    """The table of utilisation by pool, what is to be said of DCGM, and the GPUs' errors."""
+    lines: list[str] = []
+    found = utilisation(run, window) if window is not None else ()
+    if found:
+        rows = [[escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"] for each in found]
+        lines += ["", *table(["Pool", "How busy", "mean", "samples"], rows, "lllr")]
+        lines += ["", "That a kernel ran is not how full the GPU was. ±: 95 % interval of what the samples don't see."]
+    if told := dcgm_notes(run):
+        lines += ["", *[f"- {escape(each)}" for each in told]]
+    if errors := _errors(run):
+        lines += ["", f"GPU errors: {errors}."]
+    return lines
+
+
+def cost_line(run: RunTables, notes: Footnotes) -> str:
+    """The sampler's own CPU and missed ticks, in one line."""
+    cost = sampler_cost(run)
+    if cost.core_ratio is None or cost.cpu_s is None:
+        return f"The sampler's own cost: {notes.unknown('no sampler told its CPU time')}."
+    text = f"The sampler used {percent(cost.core_ratio)} of one core ({number(cost.cpu_s)} CPU s, its start included)"
+    if cost.missed is None:
+        return f"{text}."
+    share = "" if cost.missed_ratio is None else f" ({percent(cost.missed_ratio)})"
+    return f"{text}, made {cost.ticks or 0:,} power readings and missed {cost.missed:,} ticks{share}."
+
+
+def _mean(each: PoolUtilisation, notes: Footnotes) -> str:
+    if each.mean is None:
+        return notes.unknown(each.note or "not known")
+    return percent(each.mean) + ("" if each.half_width is None else f" ± {100 * each.half_width:.2f} points")
+
+
+def _errors(run: RunTables) -> str:
+    seen = health(run)
+    parts = []
+    if seen.xids:
+        numbers = ", ".join(str(number) for _, number in seen.xids[:MOST_XIDS])
+        parts.append(f"**{len(seen.xids)} Xid errors** ({numbers})")
+    if seen.uncorrected:
+        parts.append(f"**{seen.uncorrected:,} uncorrected memory errors**")
+    if seen.corrected:
+        parts.append(f"{seen.corrected:,} corrected memory errors")
+    if seen.returned:
+        parts.append(f"{seen.returned} GPUs were lost and came back")
+    if seen.appeared:
+        parts.append(f"{seen.appeared} GPUs appeared during the run")
+    return "; ".join(parts)

@@ -1,0 +1,189 @@
+"""How busy the GPUs were, as NVML and DCGM say it, and what the sampling of it cost.
+
+NVML's utilisation says that a kernel ran; DCGM's fields say how full the GPU was. They are told side by side and never
+mixed. Means are over time, with the interval of what happened between the samples (`results.sampling`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from results.gpu_sensors import gpu_pools
+from results.power import Series
+from results.sampling import SampledMean, window_mean
+from results.store import RunTables
+from results.window import Window
+
+FIELDS: Mapping[str, str] = {
+    "util_ratio": "NVML: a kernel ran",
+    "dcgm_sm_active_ratio": "DCGM: SM active",
+    "dcgm_sm_occupancy_ratio": "DCGM: SM occupancy",
+    "dcgm_tensor_active_ratio": "DCGM: tensor pipe active",
+    "dcgm_dram_active_ratio": "DCGM: memory active",
+}
+ENOUGH = 0.9  # of the window must be covered by samples for a mean to stand for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUtilisation:
+    """One field over one pool's GPUs: each GPU weighs the same. Ratios 0..1; `mean` None with `note`."""
+
+    pool: str
+    field: str
+    mean: float | None
+    half_width: float | None  # of the 95 % interval
+    samples: int
+    gpus: int
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What the sampler saw of errors: Xid numbers, GPUs lost and back, and how memory errors grew in the run."""
+
+    xids: tuple[tuple[str, int], ...]  # (gpu, number), in order of time
+    appeared: int
+    returned: int
+    corrected: int | None
+    uncorrected: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerCost:
+    """What the samplers themselves took. CPU seconds are of all threads, since their start; None: not on record."""
+
+    cpu_s: float | None
+    wall_s: float | None
+    ticks: int | None  # power readings
+    missed: int | None  # ticks that were skipped because the one before took too long
+    rows: int | None
+
+    @property
+    def core_ratio(self) -> float | None:
+        """Share of one core."""
+        return self.cpu_s / self.wall_s if self.cpu_s is not None and self.wall_s else None
+
+    @property
+    def missed_ratio(self) -> float | None:
+        """Share of the ticks that were missed."""
+        due = (self.ticks or 0) + (self.missed or 0)
+        return self.missed / due if self.missed is not None and due else None
+
+
+def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
+    """Every field that any GPU of the run has, per pool."""
+    samples = run.tables["samples"]
+    pools = gpu_pools(run)
+    rows = samples.filter(pc.is_valid(samples.column("gpu")))
+    refresh_s = _exporter_refresh(run)
+    found = []
+    for pool in sorted(set(pools.values())):
+        mine = sorted(gpu for gpu, of in pools.items() if of == pool)
+        for name in FIELDS:
+            means = []
+            for gpu in mine:
+                own = rows.filter(pc.and_(pc.equal(rows.column("gpu"), gpu), pc.is_valid(rows.column(name))))
+                series = Series.of(own.column("mono_ns").to_numpy(), own.column(name).to_numpy())
+                slow = refresh_s if name.startswith("dcgm_") else 0.0
+                means.append(window_mean(series, window.start_ns, window.end_ns, slow))
+            if any(one.n for one in means):
+                found.append(_pooled(pool, name, means))
+    return tuple(found)
+
+
+def health(run: RunTables) -> Health:
+    """Errors of the whole run."""
+    xids = [(str(labels.get("gpu")), int(value)) for value, labels in _told(run, "telemetry.xid") if value is not None]
+    return Health(
+        xids=tuple(xids),
+        appeared=len(_told(run, "telemetry.gpu_appeared")),
+        returned=len(_told(run, "telemetry.gpu_returned")),
+        corrected=_growth(run, "ecc_corrected_errors"),
+        uncorrected=_growth(run, "ecc_uncorrected_errors"),
+    )
+
+
+def sampler_cost(run: RunTables) -> SamplerCost:
+    """The cost of all samplers of the run; of each, its last word."""
+    probes = run.tables["probes"]
+    latest: dict[tuple[str, int], tuple[float, float]] = {}
+    for row in probes.filter(pc.equal(probes.column("name"), "telemetry.cpu")).to_pylist():
+        wall_s = json.loads(row["labels_json"]).get("wall_s")
+        if row["value"] is not None and wall_s is not None:
+            latest[row["host"], row["pid"]] = (float(row["value"]), float(wall_s))
+    ticks, rows = _told(run, "telemetry.ticks"), _told(run, "telemetry.rows")
+    return SamplerCost(
+        cpu_s=sum(cpu for cpu, _ in latest.values()) if latest else None,
+        wall_s=max(wall for _, wall in latest.values()) if latest else None,
+        ticks=round(sum(value or 0 for value, _ in ticks)) if ticks else None,
+        missed=round(sum(float(str(labels.get("skipped", 0))) for _, labels in ticks)) if ticks else None,
+        rows=round(sum(value or 0 for value, _ in rows)) if rows else None,
+    )
+
+
+def dcgm_notes(run: RunTables) -> tuple[str, ...]:
+    """What is to be said of DCGM: where it came from, what is off and how to turn it on, gaps."""
+    notes = []
+    for value, labels in _told(run, "dcgm.source"):
+        notes.append(f"DCGM from {labels.get('source')}" if value else f"no DCGM: {labels.get('reason')}")
+    for _, labels in _told(run, "dcgm.missing"):
+        notes.append(f"{labels.get('field')}: {labels.get('how')}")
+    gaps = [value for value, _ in _told(run, "dcgm.gap") if value is not None]
+    if gaps:
+        notes.append(f"DCGM was silent {len(gaps)} times, {sum(gaps):.1f} s in all")
+    for value, labels in _told(run, "dcgm.refresh"):
+        if value is not None and labels.get("how"):
+            notes.append(f"DCGM's readings are new every {value:.1f} s only: {labels['how']}")
+    return tuple(dict.fromkeys(notes))
+
+
+def _pooled(pool: str, name: str, means: Sequence[SampledMean]) -> PoolUtilisation:
+    known = [one for one in means if one.value is not None]
+    widths = [one.half_width for one in known]
+    note, covered = None, min(one.covered for one in means)
+    if len(known) < len(means):
+        note = f"{len(means) - len(known)} of {len(means)} GPUs gave nothing"
+    elif covered < ENOUGH:
+        note = f"samples cover {covered:.0%} of the window"
+    wide = None
+    if note is None and None not in widths:
+        # GPUs are sampled at times of their own: their errors don't add up.
+        wide = float(np.sqrt(sum((width or 0.0) ** 2 for width in widths))) / len(widths)
+    return PoolUtilisation(
+        pool=pool,
+        field=name,
+        mean=None if note else float(np.mean([one.value or 0.0 for one in known])),
+        half_width=wide,
+        samples=sum(one.n for one in means),
+        gpus=len(means),
+        note=note,
+    )
+
+
+def _told(run: RunTables, name: str) -> list[tuple[float | None, Mapping[str, object]]]:
+    probes = run.tables["probes"]
+    rows = probes.filter(pc.equal(probes.column("name"), name)).sort_by("mono_ns").to_pylist()
+    return [(row["value"], json.loads(row["labels_json"])) for row in rows]
+
+
+def _exporter_refresh(run: RunTables) -> float:
+    """How often DCGM's readings are new (s), as the sampler measured; 0: not known, every sample counts as new."""
+    return max((value for value, _ in _told(run, "dcgm.refresh") if value is not None), default=0.0)
+
+
+def _growth(run: RunTables, name: str) -> int | None:
+    """Errors that were added in the run, over all GPUs; a GPU that was reset counts from 0 again."""
+    samples = run.tables["samples"]
+    rows = samples.filter(pc.is_valid(samples.column(name))).sort_by("mono_ns").select(["gpu", name]).to_pylist()
+    if not rows:
+        return None
+    before: dict[str, int] = {}
+    added = 0
+    for row in rows:
+        last = before.get(row["gpu"], row[name])
+        added += row[name] - last if row[name] >= last else row[name]
+        before[row["gpu"]] = row[name]
+    return int(added)
