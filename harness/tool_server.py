@@ -97,7 +97,10 @@ def tool_server(folder: Path, spec: RunSpec, corpus: Path | None, facts: Mapping
     if kind == "replay":
         arguments += ["--trace", spec.trace, "--scale", repr(spec.latency_scale)]
     if spec.record is not None:
-        arguments += ["--record", spec.record]
+        arguments += ["--record", spec.record, "--work", json.dumps(work_of(spec))]
+    if kind == "web":
+        arguments += ["--cache", spec.web_cache]
+        arguments += ["--allow-private"] if spec.allow_private else []
     known = {"kind": spec.tools, "versions": library_versions(), "record": spec.record, **facts}
     return ToolServer(
         arguments=tuple(arguments),
@@ -107,6 +110,11 @@ def tool_server(folder: Path, spec: RunSpec, corpus: Path | None, facts: Mapping
         facts=known,
         withheld=_key_variables() if kind == "web" else (),
     )
+
+
+def work_of(spec: RunSpec) -> dict[str, object]:
+    """What a later run must have in common with this one to ask the tools the same."""
+    return {"seed": spec.seed, "corpus": spec.corpus, "dataset": spec.dataset, "columns": dict(spec.columns)}
 
 
 def library_versions() -> dict[str, str | None]:

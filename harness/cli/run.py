@@ -41,11 +41,14 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--rollout-tp", _WHOLE, None, "Tensor-parallel GPUs an engine. Default: 1."),
     ("--offload", _NAME, "none|optimizer|full", "Training state moved off the GPU between uses. Default: none."),
     ("--nodes", _WHOLE, None, "Machines. Default: 1."),
+    ("--ray-address", _NAME, "HOST:PORT", "Ray cluster that is there, to run on. Every node of it is sampled."
+     " Default: the framework starts its own, of this machine."),
     ("--workload", _NAME, "NAME", "Default: deep-research."),
     ("--load", _NAME, "fixed|live", "Who decides what a trajectory does. Default: fixed (the plan)."),
     ("--tools", _NAME, "NAME", "mock, local (a search engine and web of this machine), web[:PROVIDER,...],"
      " replay:FILE or record:FILE. Default: mock."),
     ("--record", _NAME, "FILE", "Write every tool call and its answer to this Parquet file."),
+    ("--web-cache", _NAME, "off|read|write", "Whether answers of web tools are kept and used again. Default: write."),
     ("--corpus", _NAME, "generated:PAGES|DIR", "Pages of local tools. Default: generated:1000."),
     ("--dataset", _NAME, "NAME|FILE", "generated, corpus (the corpus's own questions), or a .parquet or .jsonl."),
     ("--reward", _NAME, "NAME", "Fixed load: plan | probe. Live load: exact | f1 | MODULE:FUNCTION."),
@@ -69,6 +72,7 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("run", short_help="Run a framework, measure and report it.")
 @_spec_options
 @click.option("--as-shipped/--no-as-shipped", default=None, help="Keep the framework's own loss and defaults.")
+@click.option("--allow-private/--no-allow-private", default=None, help="Web tools may open pages of private networks.")
 @click.option(
     "--unverified/--no-unverified", default=None, help="Run a cell that is refused until someone has checked it."
 )

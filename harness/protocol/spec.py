@@ -71,6 +71,9 @@ class Gpus:
         return f"{self.train}+{self.rollout}"
 
 
+SPEC_TEXT_VARIABLE = "BENCH_SPEC"  # the spec itself, for processes on nodes that don't see the run's folder
+RAY_ADDRESS = re.compile(r"^[^\s/:]+:\d{1,5}$|^\[[0-9a-fA-F:.]+\]:\d{1,5}$")
+
 # A fault is planted by tests and by the weight-sync control; a real run has none.
 FAULT = re.compile(r"^[a-z][a-z0-9-]*(=[A-Za-z0-9.,:_-]+)?$")
 
@@ -154,6 +157,9 @@ class RunSpec:
     trace: str = ""  # the file that tools = replay play
     trace_digest: str = ""
     dcgm: str = "auto"  # address of a dcgm-exporter | dmon | off | auto; in neither digest
+    ray_address: str = ""  # HOST:PORT of a Ray cluster that is there; "": it starts its own. In neither digest
+    web_cache: str = "write"  # off | read | write: whether web tools' answers are kept and used; in neither digest
+    allow_private: bool = False  # whether web tools may open pages of private networks; in neither digest
     record: str | None = None  # file that tool calls are recorded into; in neither digest
     as_shipped: bool = False
     unverified: bool = False  # leave to run what an adapter refuses until someone has checked it; in neither digest
@@ -218,6 +224,8 @@ class RunSpec:
         _require(
             known, "dcgm", self.dcgm, "auto, dmon, off, or an exporter's address, e.g. http://localhost:9400/metrics"
         )
+        address = RAY_ADDRESS.match(self.ray_address) is not None or not self.ray_address
+        _require(address, "ray_address", self.ray_address, "HOST:PORT, as `ray start --head` prints it")
         if self.timeout is not None:
             _require(self.timeout > 0, "timeout", self.timeout, "more than 0 seconds")
         if self.placement is Placement.COLOCATED:
@@ -245,6 +253,7 @@ class RunSpec:
             self.warmup_steps,
             f"fewer than steps = {self.steps}",
         )
+        _require(self.web_cache in ("off", "read", "write"), "web_cache", self.web_cache, "off, read or write")
         for fault in self.faults:
             _require(FAULT.match(fault) is not None, "faults", fault, "name or name=value")
 

@@ -52,6 +52,18 @@ def read_tools(tools: str, record: str | None) -> Tools:
     raise SpecError(f"tools = {tools!r}: allowed is {_TOOLS}")
 
 
+def recorded_work(trace: Path) -> dict[str, object]:
+    """What a trace says of the questions of its run: seed, corpus, data set, columns; nothing where it does not know.
+
+    Raises:
+        SpecError: it is no trace.
+    """
+    from workloads.deep_research.trace import read_facts
+
+    work = read_facts(trace).get("work")
+    return {key: work[key] for key in ("seed", "corpus", "dataset", "columns") if key in work} if work else {}
+
+
 def _record_file(name: str) -> Path:
     path = Path(name).expanduser().resolve()
     if path.suffix != ".parquet":

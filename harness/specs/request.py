@@ -59,6 +59,8 @@ class Request:
     load: Load | None = None
     tools: Text | None = None
     record: Text | None = None
+    web_cache: Text | None = None
+    allow_private: Flag | None = None
     corpus: Text | None = None
     dataset: Text | None = None
     columns: dict[str, Text] | None = None
@@ -85,6 +87,7 @@ class Request:
     timeout: Number | None = None
     sample_hz: Number | None = None
     dcgm: Text | None = None
+    ray_address: Text | None = None
     latency_scale: Number | None = None
     as_shipped: Flag | None = None
     unverified: Flag | None = None
@@ -130,6 +133,7 @@ _ALLOWED: Mapping[str, str] = {
     "sample_hz": "a number, in samples a second",
     "latency_scale": "a number; 1 is as planned",
     "as_shipped": "true or false",
+    "allow_private": "true or false",
     "unverified": "true or false",
     "faults": "a list of name or name=value",
 }

@@ -1,28 +1,28 @@
 """Fills a request's gaps with the defaults and checks the whole: types, values, work and the framework's abilities."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from adapters.base import adapter_names, load_adapter
+from adapters.base import adapter_names
 from harness.protocol.errors import SpecError
-from harness.protocol.models import SHAPES
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, Policy, RunSpec, Thinking
 from harness.specs import defaults
-from harness.specs.inputs import DEFAULT_CORPUS, read_corpus, read_dataset, read_preset, read_tools
+from harness.specs.checks import beyond_cpu, check_spec
+from harness.specs.inputs import (
+    DEFAULT_CORPUS,
+    Tools,
+    read_corpus,
+    read_dataset,
+    read_preset,
+    read_tools,
+    recorded_work,
+)
 from harness.specs.machine import Machine, probe_machine
 from harness.specs.request import KEYS, Request, decode, parse_overrides, read_toml, suggest
-from workloads.deep_research.plan import check_context
-from workloads.deep_research.presets import preset_of
 
 T = TypeVar("T")
-
-MOST_PLANS = 10_000  # drawn to check their length before a run: below a second
-
-_SCORER = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def resolve(
     merged = {**tables.get(framework, {}), **parse_overrides(overrides)}
 
     resolved = _fill(request, framework, placement, merged, machine, dry_run=dry_run)
-    return replace(resolved, notes=(*resolved.notes, *_check(resolved.spec)))
+    return replace(resolved, notes=(*resolved.notes, *check_spec(resolved.spec)))
 
 
 def default_spec(framework: str, placement: Placement, device: Device) -> RunSpec:
@@ -128,12 +128,13 @@ def _fill(
     rollout_tp = _or(request.rollout_tp, 1)
     steps = _or(request.steps, base.steps)
     max_staleness = _or(request.max_staleness, defaults.ASYNC_MAX_STALENESS if placement is Placement.ASYNC else 0)
+    tools = read_tools(_or(request.tools, "mock"), request.record)
+    request = _as_recorded(request, tools, notes)
     load, seed = _or(request.load, Load.FIXED), _or(request.seed, defaults.SEED)
     usual = base.live_context_tokens if load is Load.LIVE else base.context_tokens
     context_tokens = _or(request.context_tokens, usual)
 
     preset, definition = read_preset(_or(request.preset, base.preset))
-    tools = read_tools(_or(request.tools, "mock"), request.record)
     corpus, corpus_digest = _corpus(request.corpus, tools.kind, seed)
     dataset, columns = _or(request.dataset, "corpus" if corpus else "generated"), _or(request.columns, {})
     dataset, dataset_digest = read_dataset(dataset, columns)
@@ -163,6 +164,7 @@ def _fill(
         timeout=request.timeout,
         sample_hz=_or(request.sample_hz, defaults.SAMPLE_HZ),
         dcgm=_or(request.dcgm, "auto"),
+        ray_address=_or(request.ray_address, ""),
         latency_scale=_or(request.latency_scale, 1.0),
         preset_definition=definition,
         reward=_or(request.reward, "exact" if load is Load.LIVE else "plan"),
@@ -177,6 +179,8 @@ def _fill(
         corpus_digest=corpus_digest,
         trace=tools.trace,
         trace_digest=tools.trace_digest,
+        web_cache=_or(request.web_cache, "write"),
+        allow_private=_or(request.allow_private, False),
         record=tools.record,
         as_shipped=_or(request.as_shipped, False),
         unverified=_or(request.unverified, False),
@@ -187,6 +191,25 @@ def _fill(
         spec.check()  # before a model is fitted to the pools: an empty pool has no memory
         spec = replace(spec, model=_model(spec, machine, notes))
     return Resolved(spec=spec, notes=tuple(notes))
+
+
+def _as_recorded(request: Request, tools: Tools, notes: list[str]) -> Request:
+    """The request of a replay, its questions taken from the trace where they are not given: others are not in it.
+
+    Raises:
+        SpecError: the trace can't be read.
+    """
+    if tools.kind != "replay":
+        return request
+    recorded = recorded_work(Path(tools.trace))
+    taken = {key: value for key, value in recorded.items() if value and getattr(request, key) is None}
+    if request.dataset is not None:
+        taken.pop("columns", None)
+    if not taken:
+        return request
+    notes.append(", ".join(f"{key} = {value}" for key, value in taken.items()) + ": as in the trace")
+    given = _given(request) | _given(decode(taken, tools.trace))
+    return Request(**given)  # type: ignore[arg-type]  # each value was decoded for its own key
 
 
 def _corpus(asked: str | None, tools: str, seed: int) -> tuple[str, str]:
@@ -210,7 +233,7 @@ def _device(
         notes.append("device = cpu: simulated computes nothing")
         return Device.CPU, machine
     machine = machine or probe_machine()
-    if dry_run and not machine.gpus and request.gpus is not None and _beyond_cpu(request.gpus):
+    if dry_run and not machine.gpus and request.gpus is not None and beyond_cpu(request.gpus):
         gpus = request.gpus if request.gpus.rollout else request.gpus.train
         notes.append(
             f"device = cuda: assumed for the dry run, as --gpus {gpus}"
@@ -220,11 +243,6 @@ def _device(
     device = Device.CUDA if machine.gpus else Device.CPU
     notes.append(f"device = {device.value}: {machine.why or 'no NVIDIA GPU is visible'}")
     return device, machine
-
-
-def _beyond_cpu(gpus: Gpus) -> bool:
-    """On cpu one training process and one engine are run: --gpus 1 or 1+1."""
-    return gpus.train > 1 or gpus.rollout > 1
 
 
 def _split(asked: Gpus | None, placement: Placement) -> Gpus | None:
@@ -259,113 +277,6 @@ def _model(spec: RunSpec, machine: Machine | None, notes: list[str]) -> str:
         f"model = {model}: the largest default that fits {limit} (random weights: same schedule and FLOPs, no learning)"
     )
     return model
-
-
-def _check(spec: RunSpec) -> list[str]:
-    """Every check that needs more than the spec's own types.
-
-    Returns:
-        What was not checked, one line each.
-
-    Raises:
-        SpecError: names the key, its value and what is allowed.
-    """
-    spec.check()
-    if spec.workload != defaults.WORKLOAD:
-        raise SpecError(f"workload = {spec.workload!r}: allowed is {defaults.WORKLOAD}")
-    _check_load(spec)
-    _check_model(spec)
-    unchecked = _check_plans(spec) if spec.load is Load.FIXED else []
-    reason = load_adapter(spec.framework).supports(spec)
-    if reason is not None:
-        hint = "; --device cuda --dry-run shows such a run without GPUs" if _gpus_wanted_on_cpu(spec) else ""
-        raise SpecError(
-            f"framework = {spec.framework}, placement = {spec.placement.value}, device = {spec.device.value}:"
-            f" {reason}{hint}"
-        )
-    return unchecked
-
-
-def _check_load(spec: RunSpec) -> None:
-    """Checks that load, tools, policy, reward and data set go together.
-
-    Raises:
-        SpecError: they don't.
-    """
-    if spec.load is Load.FIXED:
-        if spec.policy is not Policy.MODEL:
-            raise SpecError(f"policy = {spec.policy.value}: allowed with load = live; a fixed load imposes the plan")
-        if spec.thinking is not Thinking.KEEP:
-            raise SpecError(f"thinking = {spec.thinking.value}: allowed with load = live; a fixed load reads no reply")
-        if spec.reward not in ("plan", "probe"):
-            raise SpecError(f"reward = {spec.reward!r}: allowed with load = fixed is plan or probe")
-    else:
-        if spec.tools == "mock":
-            raise SpecError("tools = mock: allowed with load = live is local, web or replay; mock tools answer a plan")
-        if spec.reward in ("plan", "probe") or not (spec.reward in ("exact", "f1") or _SCORER.match(spec.reward)):
-            raise SpecError(f"reward = {spec.reward!r}: allowed with load = live is exact, f1 or MODULE:FUNCTION")
-        if spec.dataset == "generated":
-            raise SpecError(
-                "dataset = generated: its questions have no answers; allowed with load = live is corpus or a file"
-            )
-    if spec.dataset == "corpus" and not spec.corpus:
-        raise SpecError("dataset = corpus: no corpus is given, e.g. --corpus generated:1000")
-    if spec.tools == "mock" and spec.record is not None:
-        raise SpecError("record: mock tools answer nothing worth it; their latencies are in any run's tool_calls table")
-
-
-def _gpus_wanted_on_cpu(spec: RunSpec) -> bool:
-    return spec.device is Device.CPU and _beyond_cpu(spec.gpus)
-
-
-def _check_plans(spec: RunSpec) -> list[str]:
-    """Checks the plans against the context: none where even the longest possible one fits, else MOST_PLANS at most.
-
-    Raises:
-        SpecError: a plan is longer than the context.
-    """
-    preset = preset_of(spec)
-    longest = (
-        preset.prompt.cap + (preset.most_calls + 1) * preset.generated.cap + preset.most_calls * preset.observation.cap
-    )
-    if longest <= spec.context_tokens:
-        return []
-    prompts = min(spec.prompts, max(1, MOST_PLANS // spec.group_size))
-    group_size = min(spec.group_size, MOST_PLANS)
-    check_context(
-        preset,
-        seed=spec.seed,
-        prompts=prompts,
-        group_size=group_size,
-        context_tokens=spec.context_tokens,
-        latency_scale=spec.latency_scale,
-    )
-    if (checked := prompts * group_size) == spec.prompts * spec.group_size:
-        return []
-    return [
-        f"context_tokens = {spec.context_tokens:,}: the first {checked:,} of {spec.prompts * spec.group_size:,} plans"
-        f" fit, the others were not looked at; the longest possible is {longest:,.0f}"
-    ]
-
-
-def _check_model(spec: RunSpec) -> None:
-    shape = SHAPES.get(spec.model)
-    if shape is None:
-        folder = Path(spec.model).expanduser()
-        if folder.is_dir():
-            if not (folder / "config.json").is_file():
-                raise SpecError(f"model = {spec.model!r}: the folder has no config.json: it is not a model's")
-            return
-        if _HUB_NAME.match(spec.model) and ":" not in spec.model:
-            return
-        raise SpecError(
-            f"model = {spec.model!r}: allowed is one of {', '.join(SHAPES)}, a folder, or a hub name (owner/name)"
-            f"{suggest(spec.model, SHAPES, listing=False)}"
-        )
-    if spec.context_tokens > shape.max_positions:
-        raise SpecError(
-            f"context_tokens = {spec.context_tokens}: allowed is at most {shape.max_positions:,} for model {spec.model}"
-        )
 
 
 def _gpus_text(spec: RunSpec) -> str:

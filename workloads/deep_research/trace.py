@@ -19,10 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
+from workloads.deep_research.trace_facts import FACTS_KEY, VERSION, VERSION_KEY, facts_in
 
-VERSION = 1
-VERSION_KEY = b"bench.trace_version"
-FACTS_KEY = b"bench.trace_facts"
 PART = ".part"
 
 _SYNC_S = 1.0  # a crash of the host loses at most this
@@ -244,7 +242,7 @@ def read_trace(path: Path) -> Trace:
     try:
         file = pq.ParquetFile(path)
         metadata = file.metadata.metadata or {}
-        facts = _facts(metadata, path)
+        facts = facts_in(metadata, path)
         table = _conform(file.read(), path)
     except FileNotFoundError:
         raise SpecError(f"{path}: there is no such trace; `--record FILE` of a run makes one") from None
@@ -253,24 +251,18 @@ def read_trace(path: Path) -> Trace:
     return Trace(path=path, table=_ordered(table), facts=facts, complete=True)
 
 
-def _facts(metadata: Mapping[bytes, bytes], path: Path) -> dict[str, Any]:
-    version = metadata.get(VERSION_KEY, b"").decode(errors="replace")
-    if not version.isdecimal():
-        raise SpecError(
-            f"{path}: is Parquet, but no trace (it has no {VERSION_KEY.decode()}); a run recorded with `--record FILE`"
-            " makes one, and `bench tools trace RUN -o FILE` makes one of any run"
-        )
-    if int(version) > VERSION:
-        raise SpecError(
-            f"{path}: trace version {version} was written by a newer bench (this one knows {VERSION}); upgrade"
-        )
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a trace says of its source, without reading its calls.
+
+    Raises:
+        SpecError: as `read_trace`.
+    """
+    if path.suffix == PART or not path.exists():
+        return dict(read_trace(path).facts)
     try:
-        facts = json.loads(metadata.get(FACTS_KEY, b"{}"))
-    except ValueError:
-        facts = None
-    if not isinstance(facts, dict):
-        raise SpecError(f"{path}: its {FACTS_KEY.decode()} is no JSON object; record it again")
-    return facts
+        return facts_in(pq.read_metadata(path).metadata or {}, path)
+    except (pa.ArrowException, OSError) as error:
+        raise SpecError(f"{path}: cannot be read as a trace: {' '.join(str(error).split())}") from None
 
 
 def _conform(table: pa.Table, path: Path) -> pa.Table:

@@ -9,7 +9,7 @@ import pytest
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import Device
 from harness.specs import Machine, resolve
-from harness.specs.resolve import MOST_PLANS
+from harness.specs.checks import MOST_PLANS
 
 NONE = Machine(why="no NVIDIA GPU is visible")
 H100 = 80 * 2**30

@@ -15,15 +15,14 @@ from trace_calls import made
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.trace import (
-    FACTS_KEY,
     PART,
     SCHEMA,
-    VERSION_KEY,
     TraceWriter,
     read_trace,
     seal_trace,
     write_trace,
 )
+from workloads.deep_research.trace_facts import FACTS_KEY, VERSION_KEY
 
 CALLS = [
     made(0),

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 from pathlib import Path
@@ -45,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the latencies of a trace")
     parser.add_argument("--record", type=Path, help="trace to write")
     parser.add_argument("--faults", default="", help="of local tools, e.g. timeout=0.01,error=0.02")
+    parser.add_argument("--work", type=json.loads, default={}, help="JSON: the questions, for a replay of the record")
+    parser.add_argument("--cache", choices=("off", "read", "write"), default="write", help="of answers of the web")
+    parser.add_argument("--allow-private", action="store_true", help="open pages of private networks too (web)")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--address", type=Path, help="file that is made once calls are answered: url and token")
@@ -65,6 +69,9 @@ async def _serve(options: argparse.Namespace) -> None:
         scale=options.scale,
         record=_record(options),
         faults=options.faults,
+        work=options.work,
+        cache=options.cache,
+        allow_private=options.allow_private,
     )
     backend, facts = make_backend(wanted)
     gateway = Gateway(backend)

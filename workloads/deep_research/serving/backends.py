@@ -1,8 +1,9 @@
 """From what is asked for to the backend that does it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.serving.backend import Backend
@@ -19,6 +20,9 @@ class Wanted:
     scale: float = 1.0  # factor on its latencies
     record: Path | None = None  # file that every call and its answer are written into
     faults: str = ""  # of local tools: KIND=RATE,...
+    work: Mapping[str, object] = field(default_factory=dict)  # what a replay of the record must know of its questions
+    cache: Literal["off", "read", "write"] = "write"  # of web tools: off | read | write
+    allow_private: bool = False  # of web tools: whether pages of private networks may be opened
 
 
 def make_backend(wanted: Wanted) -> tuple[Backend, dict[str, object]]:
@@ -38,7 +42,11 @@ def make_backend(wanted: Wanted) -> tuple[Backend, dict[str, object]]:
     elif kind == "web":
         from workloads.deep_research.serving.web.backend import web_tools
 
-        backend = Finding(web_tools([name for name in names.split(",") if name]))
+        backend = Finding(
+            web_tools(
+                [name for name in names.split(",") if name], cache=wanted.cache, allow_private=wanted.allow_private
+            )
+        )
     elif kind == "replay":
         if wanted.trace is None:
             raise SpecError("tools = replay: no trace is given")
@@ -52,7 +60,7 @@ def make_backend(wanted: Wanted) -> tuple[Backend, dict[str, object]]:
         from workloads.deep_research.serving.recording import RecordingBackend
         from workloads.deep_research.trace import TraceWriter
 
-        backend = RecordingBackend(backend, TraceWriter(wanted.record, facts))
+        backend = RecordingBackend(backend, TraceWriter(wanted.record, {**facts, "work": dict(wanted.work)}))
     return backend, facts
 
 
