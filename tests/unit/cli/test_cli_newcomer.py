@@ -194,7 +194,7 @@ def test_an_empty_run_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> 
 def test_comparisons_have_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def write(_: object, out: Path) -> Path:
+    def write(_: object, out: Path, *_prices: object) -> Path:
         (out / "report.md").write_text("# A\n\n- **status**: finished[^1], a \\| b\n  - more\n\n## Section\n\nlong\n")
         return out / "report.md"
 
