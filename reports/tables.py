@@ -158,7 +158,9 @@ def lifetime_table(found: Lifetimes) -> list[str]:
     ]
     rows.append([f"**{found.trajectories:,} trajectories**", f"**{seconds(found.total_s)}**", " "])
     lines = table(["Trajectory-seconds", "time", "share"], rows, "l")
-    if found.seconds.get("queued") is None:
+    if found.queued_by_engine:
+        lines += ["", "`queued` is the turns' time in which their engine said that it ran none: a lower bound."]
+    elif found.seconds.get("queued") is None:
         lines += ["", "When a request was queued at its engine is not on record: that time is inside `generating`."]
     return lines
 

@@ -27,14 +27,13 @@ from results.rollout import (
     rollout_unit,
     sync_known,
 )
-from results.served import known_share
+from results.served import KNOWN_SHARE, known_share
 from results.stats import weighted_quantile
 from results.store import RunTables
 from results.tracks import Tracks
 from results.window import Window
 
 CLIENT, ENGINE = "client", "engine"  # what `generating` can rest on
-KNOWN_SHARE = 0.95  # of the time with a turn open, told by the engines' readings: less, and the client's word is all
 LOW_BAND = 0.25  # of the run's p95 of running turns: below it an engine generates, but little
 OTHER_SHARE, OTHER_STEP_S = 0.01, 0.050  # `other` may be the larger of the two
 

@@ -7,6 +7,7 @@ from results.engine_samples import Series
 from results.intervals import NO_NS, Ns, merge, overlap
 
 Held = tuple[Ns, Ns]
+KNOWN_SHARE = 0.95  # of the time with a turn open, told by an engine's readings: less, and the client's word is all
 
 
 def held(mono_ns: Ns, reach_ns: int) -> Held:

@@ -14,8 +14,10 @@ from results.classes import Class
 from results.counters import check_counters
 from results.engine_samples import HELD_PERIODS, series_of
 from results.engine_use import engines_use
+from results.lifetimes import lifetimes
 from results.metrics import compute
 from results.served import held, unserved
+from results.throughput import Lives
 from results.tracks import tracks
 from results.window import Window
 
@@ -190,6 +192,32 @@ def test_where_turns_name_no_engine_the_engines_own_counts_make_the_units() -> N
     assert _labels(second) == ["queued"] * 4 + ["empty"] * 6 + after
     assert first.mean_running == pytest.approx(2.0)
     assert [unit.gpus for unit in (first, second)] == [1.0, 1.0]
+
+
+def test_trajectory_seconds_tell_what_queued_by_the_engines_readings_and_still_close() -> None:
+    history = History("async")
+    for name in ("a", "b"):
+        history.life(name, 0, 12)
+        history.turn(name, 0, 10, "e0")
+    history.sync(1, 4, 6, "e0")
+    for t in range(END):
+        reading(history, t + 0.5, running_requests=2 if 6 <= t < 10 else 0)
+    run = history.run()
+    arrays = tracks(run)
+    found = lifetimes(run, arrays, _window(), Lives.of(run, arrays).left)
+    # 10 s of each turn: 4 s before the sync, 2 s in it, 4 s running
+    seconds = {name: found.seconds[name] for name in ("queued", "paused", "generating", "agent")}
+    assert seconds == {"queued": 8.0, "paused": 4.0, "generating": 8.0, "agent": 4.0}
+    assert found.queued_by_engine
+    assert sum(value or 0.0 for value in found.seconds.values()) == pytest.approx(found.total_s)
+    blind = History("async")
+    blind.life("a", 0, 12)
+    blind.turn("a", 0, 10, "e0")
+    reading(blind, 1, running_requests=0)
+    run = blind.run()
+    arrays = tracks(run)
+    found = lifetimes(run, arrays, _window(), Lives.of(run, arrays).left)
+    assert (found.seconds["queued"], found.queued_by_engine) == (None, False)
 
 
 def test_without_readings_the_account_is_as_it_was() -> None:
