@@ -85,7 +85,9 @@ def read_corpus(corpus: str, seed: int) -> tuple[str, str]:
         pages = int(match[1])
         if not LEAST_PAGES <= pages <= MOST_PAGES:
             raise SpecError(f"corpus = {corpus!r}: allowed are {LEAST_PAGES:,} to {MOST_PAGES:,} pages")
-        return corpus, f"generated:{pages}:{seed}"
+        from workloads.deep_research.corpus.generate import VERSION  # loaded by who searches a corpus only
+
+        return corpus, f"generated:{pages}:{seed}:v{VERSION}"
     folder = Path(corpus).expanduser().resolve()
     facts = folder / "corpus.json"
     if not facts.is_file():

@@ -53,3 +53,9 @@ def test_what_is_no_trace_is_a_wrong_request(tmp_path: Path) -> None:
     (tmp_path / "junk.parquet").write_bytes(b"PAR1")
     with pytest.raises(SpecError, match="cannot be read as a trace"):
         spec(f"replay:{tmp_path / 'junk.parquet'}")
+
+
+def test_another_generator_makes_another_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = spec("local").spec.work_digest
+    monkeypatch.setattr("workloads.deep_research.corpus.generate.VERSION", 10_000)
+    assert spec("local").spec.work_digest != before
