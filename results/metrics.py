@@ -303,6 +303,9 @@ def _power(figures: Figures, power: Energy) -> None:
     note = "; ".join(part for part in (power.note, reasons) if part) or None
     n = len(power.gpus)
     figures.put("power_utilisation_ratio", "ratio", power.power_utilisation, n=n, note=note, verdict=power.verdict)
+    if power.per_step is not None:
+        low, high = power.per_step.ci_low, power.per_step.ci_high  # over the steps
+        figures["power_utilisation_ratio"] = replace(figures["power_utilisation_ratio"], ci_low=low, ci_high=high)
     idle = None if power.idle_ratio is not None else power.note or "fewer than 10 s were sampled before launch"
     figures.put("idle_power_ratio", "ratio", power.idle_ratio, n=n, note=idle)
     each = note if power.trained else "no trajectory was trained in the window"

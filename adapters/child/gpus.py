@@ -32,6 +32,8 @@ def uuid_of(gpu_id: object, physical: Sequence[str]) -> str:
         matches = [uuid for uuid in physical if uuid.startswith(text)]
         if len(matches) == 1:
             return matches[0]
+        if text.startswith("MIG-"):
+            return text  # an instance: the driver's list has whole GPUs, and the tables know which one it is a part of
     elif text.isdigit() and int(text) < len(physical):
         return physical[int(text)]
     raise UnknownGpuError(f"the framework names GPU {text}, the driver lists {len(physical)}")

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from harness.protocol.visible import VARIABLE, Device, Instance, visible
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
@@ -32,21 +34,56 @@ def probe_machine() -> Machine:
     except pynvml.NVMLError as error:
         return Machine(why=f"no NVIDIA GPU is visible (NVML: {error})")
     try:
-        devices = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            devices.append((str(pynvml.nvmlDeviceGetUUID(handle)), _memory_bytes(handle)))
+        devices, memory = _listed()
     except pynvml.NVMLError as error:
         return Machine(why=f"no NVIDIA GPU can be used (NVML: {error})")
     finally:
         pynvml.nvmlShutdown()
-    visible = _visible(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if len(visible) == len(devices):
-        return Machine(gpu_memory_bytes=tuple(visible), why=f"{len(visible)} NVIDIA GPU(s) visible")
-    return Machine(
-        gpu_memory_bytes=tuple(visible),
-        why=f"CUDA_VISIBLE_DEVICES leaves {len(visible)} of {len(devices)} NVIDIA GPU(s) visible",
-    )
+    seen = visible(devices, os.environ)
+    found = tuple(memory[instance or gpu] for gpu, instance in seen.gpus)
+    why = f"{len(found)} NVIDIA GPU(s) visible"
+    if VARIABLE in os.environ and len(found) < len(devices):
+        why = f"{VARIABLE} leaves {len(found)} of {len(devices)} NVIDIA GPU(s) visible"
+    if any(instance for _, instance in seen.gpus):
+        why = f"{VARIABLE} names a MIG instance: a program sees this one alone"
+    return Machine(gpu_memory_bytes=found, why=f"{why}; {seen.doubt}" if seen.doubt else why)
+
+
+def _listed() -> tuple[list[Device], dict[str, int | None]]:
+    """The GPUs in NVML's order, and the memory (bytes) of each GPU and MIG instance by UUID."""
+    import pynvml
+
+    devices, memory = [], {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        memory[uuid] = _memory_bytes(handle)
+        instances = []
+        for one in _mig_handles(handle):
+            name = str(pynvml.nvmlDeviceGetUUID(one))
+            places = pynvml.nvmlDeviceGetGpuInstanceId(one), pynvml.nvmlDeviceGetComputeInstanceId(one)
+            instances.append(Instance(uuid=name, gpu_instance=places[0], compute_instance=places[1]))
+            memory[name] = _memory_bytes(one)
+        devices.append(Device(uuid=uuid, name=str(pynvml.nvmlDeviceGetName(handle)), mig=tuple(instances)))
+    return devices, memory
+
+
+def _mig_handles(handle: object) -> list[object]:
+    import pynvml
+
+    try:
+        if not pynvml.nvmlDeviceGetMigMode(handle)[0]:
+            return []
+        count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except pynvml.NVMLError:  # a GPU that has no such mode
+        return []
+    found = []
+    for place in range(count):
+        try:
+            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
+        except pynvml.NVMLError:  # no instance in this place
+            continue
+    return found
 
 
 def _memory_bytes(handle: object) -> int | None:
@@ -56,19 +93,3 @@ def _memory_bytes(handle: object) -> int | None:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     except pynvml.NVMLError:  # integrated memory reports "not supported"
         return None
-
-
-def _visible(devices: list[tuple[str, int | None]], variable: str | None) -> list[int | None]:
-    """CUDA's own rule: indices or UUID prefixes, read up to the first that names nothing."""
-    if variable is None:
-        return [memory for _, memory in devices]
-    chosen: list[int | None] = []
-    for name in (part.strip() for part in variable.split(",")):
-        if name.isdigit() and int(name) < len(devices):
-            chosen.append(devices[int(name)][1])
-            continue
-        match = [memory for uuid, memory in devices if name.startswith("GPU-") and uuid.startswith(name)]
-        if len(match) != 1:
-            break
-        chosen.append(match[0])
-    return chosen
