@@ -1,6 +1,6 @@
 """The section of a live run: how its trajectories ended, and what their answers were worth."""
 
-from harness.protocol.spec import Load, Policy
+from harness.protocol.spec import Load
 from reports.case import Case
 from reports.markdown import Footnotes, escape, number, percent, table
 from results.answers import Answers, answers
@@ -11,7 +11,6 @@ _ENDED = {
     "context": "the context was full",
     "silent": "two replies without a call",
 }
-SCRIPTED = "Scripted policy: the model did not decide. It scored the script's tokens, and was trained on them."
 
 
 def answers_section(case: Case, notes: Footnotes) -> list[str]:
@@ -20,8 +19,6 @@ def answers_section(case: Case, notes: Footnotes) -> list[str]:
     if spec.load is not Load.LIVE:
         return []
     lines = ["## Answers", ""]
-    if spec.policy is Policy.SCRIPTED:
-        lines += [f"> {SCRIPTED}", ""]
     found = answers(case.run)
     if found.why_none is not None:
         return [*lines, f"No answers: {escape(found.why_none)}."]

@@ -7,12 +7,14 @@ from typing import Any
 
 from adapters.base import load_adapter
 from harness.protocol.errors import SpecError
-from harness.protocol.spec import WORK_FIELDS, Device, Load, Placement, RunSpec
+from harness.protocol.spec import WORK_FIELDS, Device, Load, Placement, Policy, RunSpec
 from reports.markdown import Footnotes, code, escape, number, plural, table
 from results.store import RunTables
 
 SIMULATED = "simulated"
 NON_STANDARD = "non-standard"
+SCRIPTED_KIND = "scripted policy"
+SCRIPTED = "Scripted policy: the model did not decide. It scored the script's tokens, and was trained on them."
 STEPS_ONLY = "recorded with steps only (BENCH_RECORD=steps)"
 NOT_SAID = "the adapter says nothing of this cell, or is not installed here"
 _SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
@@ -41,7 +43,8 @@ def non_standard(spec: RunSpec) -> str | None:
 
 def title(spec: RunSpec) -> str:
     """E.g. `skyrl, async: functional check on CPU, non-standard`."""
-    kinds = [kind for kind in (kind_of(spec), NON_STANDARD if non_standard(spec) else None) if kind]
+    scripted = SCRIPTED_KIND if spec.policy is Policy.SCRIPTED else None
+    kinds = [kind for kind in (kind_of(spec), scripted, NON_STANDARD if non_standard(spec) else None) if kind]
     return f"{spec.framework}, {spec.placement.value}" + (f": {', '.join(kinds)}" if kinds else "")
 
 
@@ -52,6 +55,11 @@ def steps_only(run: RunTables) -> bool:
 
 def caveat(spec: RunSpec) -> str | None:
     """The sentence under such a title."""
+    said = [_of_device(spec), SCRIPTED if spec.policy is Policy.SCRIPTED else None]
+    return " ".join(text for text in said if text) or None
+
+
+def _of_device(spec: RunSpec) -> str | None:
     if spec.framework == SIMULATED:
         return (
             "Simulated: plans were played through the real recording, without a model. Its times measure no framework."

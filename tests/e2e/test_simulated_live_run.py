@@ -9,7 +9,7 @@ from adapters.base import load_adapter
 from harness.live import SilentDisplay
 from harness.run import run
 from harness.specs import resolve
-from reports.answers import SCRIPTED
+from reports.provenance import SCRIPTED
 from reports.report import write_report
 from results.answers import answers
 from results.store import load_run

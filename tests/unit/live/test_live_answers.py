@@ -1,15 +1,18 @@
 """What a report says of a live run's answers."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from harness.protocol.spec import Load, Policy
-from reports.answers import SCRIPTED, answers_section
+from harness.protocol.spec import Device, Load, Placement, Policy
+from harness.specs import default_spec
+from reports.answers import answers_section
 from reports.markdown import Footnotes
+from reports.provenance import SCRIPTED, caveat, title
 from results.answers import Group, answers
 
 SAID: dict[str, dict[str, Any]] = {
@@ -21,7 +24,7 @@ SAID: dict[str, dict[str, Any]] = {
 REWARDS = {"a": 1.0, "b": 0.0, "c": 0.0, "d": None}
 
 
-def run(load: Load = Load.LIVE, policy: Policy = Policy.SCRIPTED, said: dict[str, dict[str, Any]] = SAID) -> Any:
+def run(load: Load = Load.LIVE, said: dict[str, dict[str, Any]] = SAID) -> Any:
     trajectories = [
         {
             "trajectory_id": name,
@@ -44,7 +47,7 @@ def run(load: Load = Load.LIVE, policy: Policy = Policy.SCRIPTED, said: dict[str
         "trajectories": pa.Table.from_pylist(trajectories, schema=schema),
         "spans": pa.Table.from_pylist(spans),
     }
-    return SimpleNamespace(spec=SimpleNamespace(load=load, policy=policy), tables=tables)
+    return SimpleNamespace(spec=SimpleNamespace(load=load), tables=tables)
 
 
 def section(given: Any) -> str:
@@ -78,9 +81,18 @@ def test_a_run_without_an_end_says_so() -> None:
     assert "no trajectory was judged" in section(run(said={"d": SAID["d"]}))
 
 
-def test_the_page_says_who_decided() -> None:
-    assert SCRIPTED in section(run())
-    assert SCRIPTED not in section(run(policy=Policy.MODEL))
+def test_title_and_caveat_say_who_decided() -> None:
+    spec = replace(default_spec("skyrl", Placement.ASYNC, Device.CPU), load=Load.LIVE)
+    scripted = replace(spec, policy=Policy.SCRIPTED)
+    assert title(scripted) == "skyrl, async: functional check on CPU, scripted policy"
+    assert title(spec) == "skyrl, async: functional check on CPU"
+    assert (caveat(scripted) or "").endswith(SCRIPTED)
+    assert SCRIPTED not in (caveat(spec) or "")
+    assert caveat(replace(scripted, device=Device.CUDA)) == SCRIPTED
+    assert caveat(replace(spec, device=Device.CUDA)) is None
+
+
+def test_the_page_counts_ends_and_right_answers() -> None:
     page = section(run())
     assert "| ended by: the context was full | 1 of 3 | 33.3% |" in page
     assert "| answered right (exactly) | 1 of 3 | 33.3% |" in page
