@@ -1,6 +1,6 @@
 """How busy the GPUs were, the errors they told, and what the sampling itself cost."""
 
-from reports.markdown import Footnotes, escape, number, percent, table
+from reports.markdown import Footnotes, code, escape, number, percent, table
 from results.store import RunTables
 from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, sampler_cost, utilisation
 from results.window import Window
@@ -16,8 +16,15 @@ def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[s
         rows = [[escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"] for each in found]
         lines += ["", *table(["Pool", "How busy", "mean", "samples"], rows, "lllr")]
         lines += ["", "That a kernel ran is not how full the GPU was. ±: 95 % interval of what the samples don't see."]
-    if told := dcgm_notes(run):
-        lines += ["", *[f"- {escape(each)}" for each in told]]
+    told = dcgm_notes(run)
+    if told.notes or told.missing:
+        lines += ["", *[f"- {escape(each)}" for each in told.notes]]
+    if told.missing:
+        names = ", ".join(name.removeprefix("dcgm_").replace("_", " ") for name in told.missing)
+        turn_on = " ".join(code(line) for line in told.missing.values())
+        lines.append(
+            f"- The exporter does not give {names}. Lines for its counters file (`-f`), to turn them on: {turn_on}"
+        )
     if errors := _errors(run):
         lines += ["", f"GPU errors: {errors}."]
     return lines

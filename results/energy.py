@@ -87,7 +87,7 @@ def energy(run: RunTables, window: Window, timelines: Mapping[str, Timeline], tr
     if rows.empty:
         return _none("no GPU", trained)
     pools = gpu_pools(run)
-    names = _run_gpus(run, pools)
+    names = run_gpus(run, pools)
     if names is None:
         return _none("which GPUs the run used is not known: neither by their pools nor by their number", trained)
     told = descriptions(run)
@@ -144,7 +144,7 @@ def _none(note: str, trained: int) -> Energy:
     )
 
 
-def _run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
+def run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
     """UUIDs of the run's GPUs: those with a pool, else the machine's where their number is the run's."""
     listed = [str(gpu["uuid"]) for gpu in run.meta.get("gpus") or () if gpu.get("uuid")]
     for names in (sorted(pools), listed):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from results.energy import run_gpus
 from results.gpu_sensors import gpu_pools
 from results.power import Series
 from results.sampling import SampledMean, window_mean
@@ -24,6 +25,7 @@ FIELDS: Mapping[str, str] = {
     "dcgm_tensor_active_ratio": "DCGM: tensor pipe active",
     "dcgm_dram_active_ratio": "DCGM: memory active",
 }
+ALL = "all"  # the pool of GPUs of which no process told its pool
 ENOUGH = 0.9  # of the window must be covered by samples for a mean to stand for it
 
 
@@ -52,6 +54,14 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DcgmNotes:
+    """Where DCGM's readings came from, gaps, and the fields that an exporter does not give."""
+
+    notes: tuple[str, ...]
+    missing: Mapping[str, str]  # column -> line of the exporter's counters file that turns it on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerCost:
     """What the samplers themselves took. CPU seconds are of all threads, since their start; None: not on record."""
 
@@ -76,7 +86,7 @@ class SamplerCost:
 def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
     """Every field that any GPU of the run has, per pool."""
     samples = run.tables["samples"]
-    pools = gpu_pools(run)
+    pools = gpu_pools(run) or dict.fromkeys(run_gpus(run, {}) or (), ALL)
     rows = samples.filter(pc.is_valid(samples.column("gpu")))
     refresh_s = _exporter_refresh(run)
     found = []
@@ -124,20 +134,19 @@ def sampler_cost(run: RunTables) -> SamplerCost:
     )
 
 
-def dcgm_notes(run: RunTables) -> tuple[str, ...]:
-    """What is to be said of DCGM: where it came from, what is off and how to turn it on, gaps."""
+def dcgm_notes(run: RunTables) -> DcgmNotes:
+    """What is to be said of DCGM."""
     notes = []
     for value, labels in _told(run, "dcgm.source"):
         notes.append(f"DCGM from {labels.get('source')}" if value else f"no DCGM: {labels.get('reason')}")
-    for _, labels in _told(run, "dcgm.missing"):
-        notes.append(f"{labels.get('field')}: {labels.get('how')}")
     gaps = [value for value, _ in _told(run, "dcgm.gap") if value is not None]
     if gaps:
         notes.append(f"DCGM was silent {len(gaps)} times, {sum(gaps):.1f} s in all")
     for value, labels in _told(run, "dcgm.refresh"):
         if value is not None and labels.get("how"):
             notes.append(f"DCGM's readings are new every {value:.1f} s only: {labels['how']}")
-    return tuple(dict.fromkeys(notes))
+    missing = {str(labels.get("field")): str(labels.get("line")) for _, labels in _told(run, "dcgm.missing")}
+    return DcgmNotes(notes=tuple(dict.fromkeys(notes)), missing=missing)
 
 
 def _pooled(pool: str, name: str, means: Sequence[SampledMean]) -> PoolUtilisation:

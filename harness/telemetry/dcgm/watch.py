@@ -18,7 +18,8 @@ OFF, AUTO, DMON = "off", "auto", "dmon"
 PERIOD_S = 1.0
 RETRY_S = 5.0
 REFRESH_AFTER_S = 60.0  # of pages, until it is told how often the exporter collects
-COLUMNS = tuple(one.column for one in FIELDS)
+LINES = {one.column: one.line for one in FIELDS}
+COLUMNS = tuple(LINES)
 
 Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Emit = Callable[[str, Timed], None]
@@ -126,7 +127,7 @@ class DcgmWatch(threading.Thread):
 
     def _tell_page(self, page: exporter.Page) -> None:
         for column, how in exporter.missing(page).items():
-            self._metric("dcgm.missing", None, "", {"field": column, "how": how})
+            self._metric("dcgm.missing", None, "", {"field": column, "line": LINES[column], "how": how})
         if page.instances:
             why = "of MIG instances: no share of the whole GPU"
             self._metric("dcgm.left_out", float(page.instances), "rows", {"reason": why})

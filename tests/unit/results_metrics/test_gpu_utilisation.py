@@ -57,7 +57,7 @@ def test_an_exporter_that_collects_slowly_has_a_wider_interval() -> None:
     assert blind.half_width is not None
     assert slow.half_width is not None
     assert slow.half_width == pytest.approx(10 * blind.half_width, rel=0.01)
-    assert any("10.0 s" in note for note in dcgm_notes(made.run()))
+    assert any("10.0 s" in note for note in dcgm_notes(made.run()).notes)
 
 
 def test_a_gap_or_a_silent_gpu_leaves_no_mean() -> None:
@@ -117,11 +117,12 @@ def test_a_killed_samplers_ticks_are_not_known() -> None:
 def test_what_is_off_in_dcgm_is_in_the_report() -> None:
     made = history()
     told(made, "dcgm.source", 1.0, source="http://localhost:9400/metrics")
-    told(made, "dcgm.missing", None, field="dcgm_sm_active_ratio", how="add the line `X, gauge, Y.`")
+    told(made, "dcgm.missing", None, field="dcgm_sm_active_ratio", line="X, gauge, Y.", how="off")
     told(made, "dcgm.gap", 3.5)
     text = "\n".join(busy_part(made.run(), WINDOW, Footnotes()))
     assert "localhost:9400" in text
-    assert "add the line" in text
+    assert "does not give sm active ratio" in text
+    assert "`X, gauge, Y.`" in text
     assert "silent 1 times, 3.5 s" in text
 
 
@@ -153,3 +154,13 @@ def test_a_counter_that_fell_was_wrapped_or_reset(after: float, wraps: int) -> N
     series, found = unwrapped(Series(times, np.array([4_294_950.0, 4_294_960.0, after])), most_watts=1000.0)
     assert found == wraps
     assert bool((np.diff(series.values) >= 0).all()) == bool(wraps)
+
+
+def test_gpus_of_no_known_pool_are_told_together() -> None:
+    made = History("colocated", {"device": "cuda"})
+    made.meta = {"gpus": [{"uuid": f"GPU-{i}"} for i in range(2)]}
+    for gpu in ("GPU-0", "GPU-1", "GPU-of-others"):
+        for at in np.arange(19, 121, 0.2):
+            made.add("samples", gpu=gpu, mono_ns=ns(at), util_ratio=0.9 if gpu == "GPU-of-others" else 0.5)
+    (found,) = utilisation(made.run(), WINDOW)
+    assert (found.pool, found.gpus, found.mean) == ("all", 2, pytest.approx(0.5))
