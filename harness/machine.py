@@ -2,7 +2,6 @@
 
 import os
 import platform
-import socket
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,13 +9,15 @@ from typing import Any
 
 import psutil
 
+from harness.protocol.recorder import host_name
+
 SOURCE = Path(__file__).resolve().parent.parent
 
 
 def machine() -> dict[str, Any]:
     """Host, CPU model, cores that this process may use, memory, kernel and the harness's Python."""
     return {
-        "host": socket.gethostname(),
+        "host": host_name(),
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,

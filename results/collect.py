@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from harness.protocol.spec import RunSpec
+from results.clocks import Clocks
 from results.engine_samples import read_engine_samples
 from results.joins import add_open_trajectories, join_trajectories
 from results.plans import Plans
@@ -36,12 +37,17 @@ def collect(run_dir: Path) -> RunTables:
     defects = Defects()
     if problem is not None:
         defects.add("bad_meta", problem)
+    clocks = Clocks.read(run_dir / "events")
     samples = read_segments(run_dir / "samples")
     for problem in samples.problems:
         defects.add("damaged_samples", f"samples/{problem}")
-    tables = _event_tables(run_dir, run_id, spec, defects)
-    tables["samples"] = samples.table
-    tables["engine_samples"], cut = read_engine_samples(run_dir / "samples" / "engines")
+    tables = _event_tables(run_dir, run_id, spec, defects, clocks)
+    tables["samples"] = clocks.table(samples.table)
+    engine_samples, cut = read_engine_samples(run_dir / "samples" / "engines")
+    tables["engine_samples"] = clocks.table(engine_samples)
+    machine = meta.get("machine")
+    controller = _text_of(machine, "host") if isinstance(machine, dict) else None
+    tables["hosts"] = clocks.hosts(tables["processes"], tables["samples"], controller)
     for problem in cut:
         defects.add("damaged_samples", f"samples/engines/{problem}")
     tables["runs"] = _runs(run_id, spec, meta)
@@ -55,10 +61,10 @@ def collect(run_dir: Path) -> RunTables:
     return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=ready)
 
 
-def _event_tables(run_dir: Path, run_id: str, spec: RunSpec, defects: Defects) -> dict[str, pa.Table]:
-    recorded = Recorded(run_id, defects)
+def _event_tables(run_dir: Path, run_id: str, spec: RunSpec, defects: Defects, clocks: Clocks) -> dict[str, pa.Table]:
+    recorded = Recorded(run_id, defects, compared=frozenset(clocks.clocks))
     for path in sorted((run_dir / "events").glob("*.jsonl")):
-        recorded.take_file(EventFile(path))
+        recorded.take_file(EventFile(path, clocks.event))
     tables = recorded.finish()
     add_open_trajectories(
         recorded.trajectories, recorded.closed, tables["opens"], tables["turns"], tables["tool_calls"]

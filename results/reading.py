@@ -4,7 +4,7 @@ A file has one part per process that wrote to it (a process id can be used again
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -62,6 +62,7 @@ class EventFile:
     """One events file being read; `processes` and the damage are complete when `events` is exhausted."""
 
     path: Path
+    on_axis: Callable[[str, Event], Event] | None = None  # host, event -> the event with its times on the run's axis
     processes: list[Process] = field(default_factory=list)
     lines: int = 0
     damaged: int = 0
@@ -76,6 +77,9 @@ class EventFile:
                 if not raw.strip():
                     continue  # a line cut to nothing by a full disk: its writer counted it as lost
                 found = checked(raw)
+                if self.on_axis is not None and not isinstance(found, str):
+                    host = found.host if isinstance(found, Hello) else process.host if process else self._named()[0]
+                    found = self.on_axis(host, found)
                 if isinstance(found, Hello):
                     process = self._begin(found.host, found.pid, found)
                 elif process is None:

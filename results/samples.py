@@ -55,15 +55,16 @@ def read_gpus(folder: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: the file is damaged.
     """
-    path = folder / "gpus.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return []
-    try:
-        gpus = list(json.loads(text)["gpus"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: cannot be read as a list of GPUs: {error}") from None
+    gpus: list[dict[str, Any]] = []
+    for path in (folder / "gpus.json", *sorted(folder.glob("gpus-*.json"))):  # the latter of other hosts, gathered
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue
+        try:
+            gpus += list(json.loads(text)["gpus"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: cannot be read as a list of GPUs: {error}") from None
     return sorted(gpus, key=lambda gpu: (str(gpu.get("host")), int(gpu.get("index", 0))))
 
 

@@ -17,7 +17,7 @@ from results.status import read_meta
 
 COMPRESSION = "zstd"
 COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
-ADDED = ("engine_samples",)  # tables that runs collected before they were there have not: without rows then
+ADDED = ("engine_samples", "hosts")  # tables that runs collected before they were there have not: without rows then
 
 Migration = Callable[[str, pa.Table], pa.Table]
 

@@ -66,6 +66,8 @@ class AReaL:
         speculative = [key for key in spec.overrides if "speculative" in key]
         if speculative and spec.load is Load.FIXED:
             return f"override {speculative[0]}: load = fixed imposes lengths, so speculative decoding is refused"
+        if spec.ray_address:
+            return f"ray_address = {spec.ray_address}: areal's local scheduler, the one used here, starts no Ray"
         if spec.nodes != 1:
             return f"nodes = {spec.nodes}: areal's local scheduler, the one used here, has one node"
         if spec.device is Device.CPU and (spec.gpus.train, spec.gpus.rollout) != (1, 1):

@@ -51,6 +51,8 @@ class SimulatedAdapter:
             return "load = live: there is no model to decide; allowed with it is policy = scripted"
         if spec.preset not in PRESETS and not spec.preset_definition:
             return f"preset = {spec.preset}: allowed is one of {', '.join(PRESETS)}"
+        if spec.ray_address:
+            return f"ray_address = {spec.ray_address}: there is no Ray in it"
         if spec.overrides:
             return f"overrides = {', '.join(spec.overrides)}: there is no framework to override"
         try:

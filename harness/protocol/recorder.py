@@ -22,6 +22,8 @@ from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Op
 FSYNC_PERIOD_S = 1.0
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
 EVENTS_VARIABLE = "BENCH_EVENTS"
+HOST_VARIABLE = "BENCH_HOST"  # what a host is called, where its own name doesn't tell it apart from the others
+HOST_MARK = "{host}"  # in BENCH_EVENTS: replaced by the host's name, and the folder is made
 # "steps" keeps only what tells how long steps took: the other half of an on/off pair that measures recording's cost.
 DETAIL_VARIABLE = "BENCH_RECORD"
 STEPS_ONLY = (Hello, Step, Failure, Bye)
@@ -94,7 +96,7 @@ class Recorder:
         Raises:
             KeyError: one of the two variables is not set.
         """
-        folder = Path(os.environ[EVENTS_VARIABLE])
+        folder = events_folder(os.environ[EVENTS_VARIABLE])
         hello = make_hello(os.environ[RUN_ID_VARIABLE], role, gpu_uuids=gpu_uuids, pool=pool, versions=versions or {})
         return cls(folder / f"{hello.host}-{hello.pid}.jsonl", hello)
 
@@ -297,7 +299,7 @@ def make_hello(
     return Hello(
         protocol=PROTOCOL_VERSION,
         run_id=run_id,
-        host=socket.gethostname(),
+        host=host_name(),
         pid=os.getpid(),
         role=role,
         wall_ns=time.time_ns(),
@@ -306,3 +308,20 @@ def make_hello(
         pool=pool,
         versions=versions or {},
     )
+
+
+def host_name() -> str:
+    """What this host is called in the record: BENCH_HOST, else its own name."""
+    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
+
+
+def events_folder(text: str) -> Path:
+    """The folder that BENCH_EVENTS names. Where it is one per host, on disks that no one shares, it is made.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    folder = Path(text.replace(HOST_MARK, host_name()))
+    if HOST_MARK in text:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -6,6 +6,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from adapters.child.cluster import on_cluster
+from adapters.skyrl.adapter import ADAPTER
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Device, RunSpec
 
@@ -18,8 +20,10 @@ def main(spec_path: str) -> int:
     """Runs the spec; 0 after a run that trained all its steps, else 1."""
     spec = RunSpec.load_file(Path(spec_path))
     recorder = Recorder.from_environment("controller", versions=_versions())
+    run_dir = Path(spec_path).absolute().parent
     try:
-        _run(spec, Path(spec_path).parent, recorder)
+        with on_cluster(spec, run_dir, ADAPTER.launch(spec, run_dir).env):
+            _run(spec, run_dir, recorder)
     except Exception as error:
         traceback.print_exc()
         recorder.failure("worker", error)
@@ -45,7 +49,6 @@ def _run(spec: RunSpec, run_dir: Path, recorder: Recorder) -> None:
     os.environ.setdefault("SKYRL_VLLM_START_PORT", str(_start_port()))
     if temp := os.environ.get("BENCH_TMP"):
         os.environ.setdefault("RAY_TMPDIR", temp)
-    os.environ.pop("RAY_ADDRESS", None)
     on_cpu = spec.device is Device.CPU
     startup = recorder.open(None, "startup")
 

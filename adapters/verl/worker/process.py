@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.protocol.recorder import Recorder
-from harness.protocol.spec import RunSpec
+from harness.protocol.spec import SPEC_TEXT_VARIABLE, RunSpec
 
 SPEC_VARIABLE = "BENCH_VERL_SPEC"
 
@@ -17,6 +17,8 @@ def run_spec() -> RunSpec:
     Raises:
         KeyError: the process was not started by a run.
     """
+    if text := os.environ.get(SPEC_TEXT_VARIABLE):  # on a cluster: this node may not see the run's folder
+        return RunSpec.from_json(text)
     return RunSpec.load_file(Path(os.environ[SPEC_VARIABLE]))
 
 

@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from adapters.child.cluster import on_cluster
+from adapters.verl.adapter import ADAPTER
 from harness.protocol.phases import Pool
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Device, Placement, RunSpec
@@ -18,8 +20,10 @@ def main(spec_path: str) -> int:
     """Runs the spec; 0 after a run that trained all its steps, else 1."""
     spec = RunSpec.load_file(Path(spec_path))
     recorder = Recorder.from_environment("controller", versions=_versions(spec))
+    path = Path(spec_path).absolute()
     try:
-        _run(spec, Path(spec_path).absolute(), recorder)
+        with on_cluster(spec, path.parent, ADAPTER.launch(spec, path.parent).env):
+            _run(spec, path, recorder)
     except Exception as error:
         traceback.print_exc()
         recorder.failure("worker", error)
@@ -48,7 +52,6 @@ def _run(spec: RunSpec, spec_path: Path, recorder: Recorder) -> None:
     os.environ[SPEC_VARIABLE] = str(spec_path)  # Ray's processes inherit it
     if temp := os.environ.get("BENCH_TMP"):
         os.environ.setdefault("RAY_TMPDIR", temp)
-    os.environ.pop("RAY_ADDRESS", None)
     on_cpu = spec.device is Device.CPU
     if on_cpu:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray refuses logical GPUs beside an empty list

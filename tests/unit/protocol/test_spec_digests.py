@@ -72,6 +72,7 @@ OTHER: dict[str, Any] = {
     "timeout": 60.0,
     "sample_hz": 5.0,
     "dcgm": "dmon",
+    "ray_address": "10.0.0.1:6379",
     "latency_scale": 0.5,
     "as_shipped": True,
     "unverified": True,
@@ -92,7 +93,7 @@ def test_digest_depends_on_exactly_its_fields(name: str) -> None:
 
 
 def test_measuring_choices_are_outside_both_digests() -> None:
-    assert not {"sample_hz", "dcgm", "timeout", "unverified"} & set(WORK_FIELDS + SYSTEM_FIELDS)
+    assert not {"sample_hz", "dcgm", "ray_address", "timeout", "unverified"} & set(WORK_FIELDS + SYSTEM_FIELDS)
     assert not set(WORK_FIELDS) & set(SYSTEM_FIELDS)
 
 

@@ -1,0 +1,115 @@
+"""The agent of one node: runs the node's sampler, and answers the side that gathers. It keeps no state of the other."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.nodes.outbox import LIMIT_BYTES, Taken, take
+from harness.protocol.recorder import EVENTS_VARIABLE, RUN_ID_VARIABLE, host_name
+
+PYTHON_VARIABLE = "BENCH_NODE_PYTHON"  # on a node: the Python that runs its sampler, where it is not the agent's own
+RESTART_PERIOD_S = 60.0
+GRACE_S = 6.0
+
+
+class Agent:
+    """Not thread-safe: whoever starts it calls it from one thread."""
+
+    def __init__(self, run_id: str, root: Path) -> None:
+        """`root`: the node's own folder for this run; made when missing."""
+        self.run_id = run_id
+        self.root = root
+        self._command: tuple[str, ...] = ()
+        self._sampler: subprocess.Popen[bytes] | None = None
+        self._last_start = float("-inf")
+        self._told: str | None = None
+        for folder in ("events", "samples", "logs"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+
+    def hello(self) -> dict[str, Any]:
+        """Who this is: two agents with the same host and boot would sample the same machine."""
+        return {"host": host_name(), "boot": boot_id(), "pid": os.getpid()}
+
+    def clock(self) -> tuple[int, int]:
+        """This node's clock, ns: when it was asked and when it answers."""
+        asked = time.monotonic_ns()
+        return asked, time.monotonic_ns()
+
+    def start_sampler(self, hz: float, dcgm: str) -> None:
+        """Starts the sampler, once; it is started again, after a while, when it dies."""
+        if self._command:
+            return
+        python = os.environ.get(PYTHON_VARIABLE) or sys.executable
+        module = (python, "-P", "-m", "harness.telemetry.sampler", "--run-id", self.run_id)
+        places = ("--out", str(self.root / "samples"), "--events", str(self.root / "events"))
+        self._command = (*module, *places, "--hz", f"{hz:g}", "--dcgm", dcgm)
+        self._start()
+
+    def take(self, have: Mapping[str, int], limit: int = LIMIT_BYTES) -> tuple[Taken, str | None]:
+        """What is new, as `outbox.take`; and what is newly wrong with the sampler.
+
+        Raises:
+            OSError: a file can't be read.
+        """
+        trouble = self._look_after()
+        return take(self.root, have, limit), trouble
+
+    def stop_sampler(self) -> None:
+        """Ends the sampler: it flushes what it has."""
+        process, self._sampler, self._command = self._sampler, None, ()
+        if process is None:
+            return
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def remove(self) -> None:
+        """Ends the sampler and removes the node's folder: everything in it was handed over."""
+        self.stop_sampler()
+        shutil.rmtree(self.root, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the run's, once the last host of a shared machine has left it
+            self.root.parent.rmdir()
+
+    def _start(self) -> None:
+        self._last_start = time.monotonic()
+        environment = {**os.environ, RUN_ID_VARIABLE: self.run_id, EVENTS_VARIABLE: str(self.root / "events")}
+        try:
+            with (self.root / "logs" / f"{host_name()}-sampler.log").open("ab") as log:
+                self._sampler = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._told = f"the sampler can't be started: {error}"
+
+    def _look_after(self) -> str | None:
+        trouble, self._told = self._told, None
+        if self._sampler is not None and (code := self._sampler.poll()) is not None:
+            self._sampler = None
+            trouble = f"the sampler ended with {'code' if code >= 0 else 'signal'} {abs(code)}"
+        if self._command and self._sampler is None and time.monotonic() - self._last_start >= RESTART_PERIOD_S:
+            self._start()
+        return trouble
+
+
+def boot_id() -> str:
+    """The kernel's name for this boot of this machine; "" where it is not shown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
