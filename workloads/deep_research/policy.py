@@ -39,7 +39,8 @@ class ScriptedPolicy:
     seed: int
     prompt: int
     sample: int
-    _seen: int = 0  # ids of the conversation that were read
+    _begin: int = 0  # ids of the first prompt
+    _read_so_far: int = 0  # tool answers of the conversation
     _turn: int = 0
     _title: str = ""  # of the page that is looked for
     _relations: list[str] = field(default_factory=list)  # still to be followed, the first one next
@@ -65,12 +66,14 @@ class ScriptedPolicy:
 
         A reply longer than `max_tokens` is cut there, as an engine cuts one.
         """
-        answers = [text.strip() for text in _ANSWER.findall(self.codec.decode(ids[self._seen :]))] if self._turn else []
+        # All are counted: where the newest begins is not where the last request ended, if thoughts were stripped.
+        self._begin = self._begin or len(ids)
+        every = [text.strip() for text in _ANSWER.findall(self.codec.decode(ids[self._begin :]))]
+        answers, self._read_so_far = every[self._read_so_far :], len(every)
         text = self._say(answers)
         reply = [*self.codec.encode(text), self.codec.end_id]
         cut = len(reply) > sampling.max_tokens
         reply = reply[: sampling.max_tokens]
-        self._seen = len(ids) + len(reply)
         self._turn += 1
         scored = await self.score(trajectory_id, ids, reply)
         return Generated(

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from live_parts import CODEC, Tools, play
 
+from harness.protocol.spec import Thinking
 from workloads.deep_research.boundary import Generated, Sampling
 from workloads.deep_research.parsing import Mistake, parse_reply
 from workloads.deep_research.policy import UNKNOWN, WRONG, ScriptedPolicy
@@ -48,9 +50,11 @@ def policy(sample: int, *, prompt: int = 0, question: str = QUESTION, scorer: Sc
     return ScriptedPolicy(codec=CODEC, score=score, question=question, seed=1, prompt=prompt, sample=sample)
 
 
-def answered(folder: Path, sample: int, pages: dict[str, Observation | float], question: str = QUESTION) -> str | None:
+def answered(
+    folder: Path, sample: int, pages: Mapping[str, Observation | float], question: str = QUESTION
+) -> str | None:
     row = {"question": question, "answers": ("1234 kilometres", "1234")}
-    tools = Tools(dict(pages))
+    tools = Tools({**pages})
     played = play(folder, [], tools, row=row, generate=policy(sample, question=question).generate)
     assert played.result.status == "ok"
     assert played.result.reward == float(played.live.answer == "1,234")
@@ -59,7 +63,8 @@ def answered(folder: Path, sample: int, pages: dict[str, Observation | float], q
 
 @pytest.mark.parametrize("sample", range(6))
 def test_even_samples_are_right_and_odd_ones_wrong(tmp_path: Path, sample: int) -> None:
-    assert answered(tmp_path, sample, {**PAGES, f"river crossed {BRIDGE}": HITS}) == (WRONG if sample % 2 else "1,234")
+    pages = {**PAGES, f"river crossed {BRIDGE}": HITS}
+    assert answered(tmp_path, sample, pages) == (WRONG if sample % 2 else "1,234")
 
 
 @pytest.mark.parametrize("gone", [BRIDGE, URLS[BRIDGE], URLS[RIVER]])
@@ -68,6 +73,16 @@ def test_what_it_does_not_find_is_unknown_on_every_sample(tmp_path: Path, gone: 
     for sample in (0, 1):
         (folder := tmp_path / str(sample)).mkdir()
         assert answered(folder, sample, pages) == UNKNOWN
+
+
+@pytest.mark.parametrize("prompt", range(8))
+@pytest.mark.parametrize("thinking", list(Thinking))
+def test_stripped_thinking_hides_no_answer_from_it(tmp_path: Path, prompt: int, thinking: Thinking) -> None:
+    tools = Tools({**PAGES, f"river crossed {BRIDGE}": HITS})
+    row = {"question": QUESTION, "answers": ("1,234",)}
+    asked = policy(0, prompt=prompt)
+    result = play(tmp_path, [], tools, row=row, generate=asked.generate, thinking=thinking).result
+    assert result.reward == 1.0
 
 
 def test_it_reads_the_page_and_not_its_memory(tmp_path: Path) -> None:
@@ -88,7 +103,7 @@ def test_another_question_is_unknown_to_it(tmp_path: Path) -> None:
 def test_its_tokens_are_scored_as_they_stand_in_the_conversation(tmp_path: Path) -> None:
     scorer = Scorer()
     row = {"question": QUESTION, "answers": ("1234",)}
-    result = play(tmp_path, [], Tools(dict(PAGES)), row=row, generate=policy(0, scorer=scorer).generate).result
+    result = play(tmp_path, [], Tools({**PAGES}), row=row, generate=policy(0, scorer=scorer).generate).result
     assert [reply for _, reply in scorer.scored] == [len(reply.ids) for reply in result.generated]
     assert all(reply.version_start == 7 and reply.engine == "e" for reply in result.generated)
 

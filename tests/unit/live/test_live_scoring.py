@@ -67,7 +67,7 @@ def test_built_in_judges() -> None:
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def own(monkeypatch: pytest.MonkeyPatch) -> Any:
     module: Any = ModuleType("own_scorer")
 
     async def later(answer: str, row: Row) -> float:
