@@ -205,7 +205,7 @@ class Sampler:
         if self.dcgm != OFF:
             from harness.telemetry.dcgm.watch import DcgmWatch
 
-            dcgm = DcgmWatch(self.dcgm, emit=emit, metric=self.metric, stop=self._stop, rng=rng)
+            dcgm = DcgmWatch(self.dcgm, emit=emit, metric=self.metric, stop=self._stop, rng=rng, here=watch.uuids)
             dcgm.start()
         self._host_loop(segment, hello.host, rng, signals)
         self._stop.set()

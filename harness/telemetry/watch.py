@@ -78,6 +78,11 @@ class GpuWatch:
         self._energy: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
 
+    def uuids(self) -> set[str]:
+        """Of the GPUs that were found so far, lost ones included."""
+        with self._lock:
+            return {gpu.uuid for gpu in self._gpus}
+
     def start(self) -> None:
         """Starts the threads."""
         for gpu in list(self._gpus):

@@ -4,11 +4,13 @@ Names and ids: dcgm_fields.h of DCGM 4; the ratio fields have a second, newer na
 whichever name its counters file has.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.telemetry.values import Value, clean
 
+LONGEST_INTEGER = 20  # characters of 64 bits with a sign
 HIGHEST_RATIO = 1.0 + 1e-6  # more is no share of the GPU: seen where MIG instances are summed up
 
 
@@ -103,10 +105,10 @@ def number(text: str) -> int | float:
     Raises:
         ValueError: the text is no number.
     """
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    if len(text) <= LONGEST_INTEGER:
+        with contextlib.suppress(ValueError):
+            return int(text)
+    return float(text)
 
 
 def reading(field: Field, raw: int | float) -> tuple[Value, str | None]:

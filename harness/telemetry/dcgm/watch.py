@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from harness.protocol.events import Scalar
 from harness.telemetry.cadence import Ticks, refresh_of
@@ -39,8 +39,12 @@ class DcgmWatch(threading.Thread):
         period_s: float = PERIOD_S,
         retry_s: float = RETRY_S,
         default_url: str = exporter.DEFAULT_URL,
+        here: Callable[[], Container[str]] | None = None,
     ) -> None:
-        """`source`: the address of an exporter, `dmon`, or `auto` (an exporter on this machine, else dmon)."""
+        """`source`: the address of an exporter, `dmon`, or `auto` (an exporter on this machine, else dmon).
+
+        `here` gives the UUIDs of this machine's GPUs: an exporter may serve those of another one.
+        """
         super().__init__(name="dcgm", daemon=True)
         self._source = source
         self._emit = emit
@@ -54,6 +58,7 @@ class DcgmWatch(threading.Thread):
         self._child: subprocess.Popen[str] | None = None
         self._lost_ns: int | None = None
         self._rows = 0
+        self._here = here
 
     def run(self) -> None:
         """Never raises: an error that no one foresaw is told as the end of this source."""
@@ -184,6 +189,9 @@ class DcgmWatch(threading.Thread):
                     child.terminate()
 
     def _put(self, uuid: str, begin_ns: int, end_ns: int, values: Mapping[str, Value]) -> None:
+        if self._here is not None and uuid not in self._here():
+            self._once(uuid, "gpu", "NVML lists no such GPU on this machine", "dcgm.left_out")
+            return
         known = {column: values.get(column) for column in COLUMNS}
         if any(value is not None for value in known.values()):
             self._rows += 1

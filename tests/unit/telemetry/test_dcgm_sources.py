@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.telemetry.dcgm import dmon, exporter
 from harness.telemetry.dcgm.exposition import parse
@@ -426,6 +428,39 @@ def test_a_dcgmi_that_gives_nothing_is_told_once(on_path: Path, body: str) -> No
     ((value, labels),) = watched.metrics("dcgm.source")
     assert value is None
     assert "dcgmi discovery -l" in str(labels["reason"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.text(alphabet=st.sampled_from('DCGM_FIPROSA{}=",\\\n 019.-e+#NaN/'), max_size=120) | st.text(max_size=60)
+)
+def test_no_text_is_an_error(text: str) -> None:
+    for value in exporter.read_page(text).readings.values():
+        assert set(value) <= set(EXPECTED)
+    for one in dmon.parse_lines(iter(text.splitlines())):
+        assert isinstance(one, str | dmon.Row)
+    dmon.parse_discovery(text)
+
+
+@given(digits=st.integers(1, 400), sign=st.sampled_from(["", "-"]), digit=st.sampled_from("19"))
+def test_no_number_is_an_error(digits: int, sign: str, digit: str) -> None:
+    text = sign + digit * digits
+    found = exporter.read_page(
+        f'DCGM_FI_PROF_PCIE_TX_BYTES{{UUID="{A}"}} {text}\nDCGM_FI_PROF_SM_ACTIVE{{UUID="{A}"}} {text}\n'
+    )
+    value = found.readings[A]["dcgm_pcie_tx_bytes_per_s"]
+    assert value is None or value == float(text)
+
+
+def test_gpus_of_another_machine_are_left_out(sampler, server: Exporter, uuid) -> None:
+    server.pages = [page("3.3", FULL, (uuid(0), A))]
+    running = sampler("* gpus 1\n", more=("--dcgm", server.url))
+    running.wait_for(lambda: any(one["dcgm_sm_active_ratio"] is not None for one in running.rows(0)))
+    running.wait_for(lambda: running.metrics("dcgm.left_out"))
+    assert running.end() == 0
+    assert {one["gpu"] for one in running.rows()} == {None, uuid(0)}
+    (told,) = running.metrics("dcgm.left_out")
+    assert (told.labels["gpu"], told.labels["field"]) == (A, "gpu")
 
 
 def test_the_sampler_has_dcgm_beside_nvml(sampler, server: Exporter, uuid) -> None:
