@@ -5,7 +5,8 @@ MEASURING.md, "Plan adherence": the sum of generated tokens equals the delta of 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,10 @@ from results.tracks import FOREVER, floats, ints
 
 COUNTER = "engine.generation_tokens"
 """Metric of a cumulative count of generated tokens, label `engine`: for engines whose metrics page is not scraped."""
+
+LAG_NS = 100_000_000
+"""How long after a reply has left an engine's counter may still not have it: vLLM hands out the replies of a pass in
+pieces, and counts them after the last one. Replies that came back within it count as under way."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,6 +40,8 @@ class CounterCheck:
     exact: bool = False
     """The two were equal up to a reading at which no request was under way. Else `counted` lies between `replied` and
     that with the whole replies of the requests under way."""
+    readings: int = 0
+    """Readings after an engine's first one at which the two were compared like that; one that disagrees is no match."""
     outside: int = 0
     """Turns before the first or after the last reading: nothing counted them."""
     why: str
@@ -42,7 +49,7 @@ class CounterCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Readings:
-    """One engine's counter. A value is of some moment in [begin, end]."""
+    """One engine's counter. A value has all replies that came back before `begin`, and none asked for after `end`."""
 
     begin: Ns
     end: Ns
@@ -84,7 +91,35 @@ def check_counters(run: RunTables) -> CounterCheck:
     whole = _compare(readings, requests, {name: series.value.size - 1 for name, series in readings.items()})
     quiet = {name: _quiet(series, requests.of(name)) for name, series in readings.items()}
     doubtful = whole.open_ or whole.match is None
-    return _verdict(whole, _compare(readings, requests, quiet) if doubtful and all(quiet.values()) else None)
+    found = _verdict(whole, _compare(readings, requests, quiet) if doubtful and all(quiet.values()) else None)
+    if len(readings) > 1 and any(name is None for name in requests.engine):
+        return found  # which engine's counter such a turn is in is not known
+    agree = np.concatenate([_along(series, requests.of(name)) for name, series in readings.items()])
+    odd, n = int((~agree).sum()), agree.size
+    seen = f"at {odd} of {n} readings the counter lay outside" if odd else f"at each of {n} readings it lay within"
+    why = f"{found.why}; {seen} what had come back and what was under way"
+    return replace(found, match=False if odd else found.match, exact=found.exact and not odd, readings=n, why=why)
+
+
+def _along(series: _Readings, requests: _Requests) -> npt.NDArray[np.bool_]:
+    """For each reading after the first, whether the counter lay between the tokens that had come back and those with
+    the whole replies of what was under way (any number, once a request went without a reply)."""
+    cut = np.isnan(requests.tokens)
+    done = ~cut & (requests.start >= series.end[0])
+    begun = ~cut & (requests.end > series.begin[0])
+    least = _summed(requests.end[done], requests.tokens[done], series.begin[1:], "right")
+    most = _summed(requests.start[begun], requests.tokens[begun], series.end[1:], "left")
+    lost = requests.start[cut & (requests.end > series.begin[0])]
+    most[series.end[1:] > (lost.min() if lost.size else FOREVER)] = np.inf
+    counted = series.value[1:] - series.value[0]
+    return np.asarray((least <= counted) & (counted <= most))
+
+
+def _summed(times: Ns, tokens: Floats, at: Ns, side: Literal["left", "right"]) -> Floats:
+    """Tokens at `times` before (or, `right`, up to) each of `at`."""
+    order = np.argsort(times, kind="stable")
+    sums = np.concatenate((np.zeros(1), np.cumsum(tokens[order])))
+    return np.asarray(sums[np.searchsorted(times[order], at, side=side)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +218,7 @@ def _scraped(run: RunTables) -> dict[str, _Readings]:
         at, value = series.known("generation_tokens")
         margin = series.uncertainty_ns[~np.isnan(series.values["generation_tokens"])]
         if at.size:
-            found[name] = _Readings(at - margin, at + margin, value)
+            found[name] = _Readings(at - margin - LAG_NS, at + margin, value)
     return found
 
 

@@ -97,6 +97,17 @@ def test_the_plan_was_kept(checked: Checked) -> None:
     assert found.consumed == checked.run.spec.steps * checked.run.spec.trajectories_per_step
 
 
+def test_the_engines_counted_the_tokens_that_came_back(checked: Checked) -> None:
+    rows = checked.run.tables["engine_samples"].to_pylist()
+    if any(row["family"] for row in rows):
+        check = check_adherence(checked.run).engine_tokens
+        assert check.match is True, check.why
+        assert check.counted
+    else:
+        assert checked.run.spec.framework not in ("skyrl", "areal"), "its engines were not read"
+        assert all(row["reason"] for row in rows)
+
+
 def test_every_second_has_a_name(checked: Checked) -> None:
     account = compute(checked.run).account
     assert account is not None

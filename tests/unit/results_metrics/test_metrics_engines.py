@@ -312,6 +312,20 @@ def test_counters_and_replies_are_compared_exactly_where_nothing_was_under_way()
     assert _checked([(0, 100), (4.5, 129), (6, 150)], spans)[0] is False
 
 
+def test_replies_that_came_back_a_moment_before_a_reading_may_not_be_counted_yet() -> None:
+    spans: list[tuple[float, float, int | None]] = [(1, 2, 10), (3, 5, 20)]
+    assert _checked([(0, 0), (5.05, 10)], spans)[:2] == (True, False)
+    assert _checked([(0, 0), (5.5, 10)], spans)[0] is False
+
+
+def test_one_reading_on_the_way_that_cannot_be_is_no_match() -> None:
+    spans: list[tuple[float, float, int | None]] = [(1, 2, 10), (3, 5, 20), (6, 7, 30)]
+    for middle, match in ((9, False), (10, True), (30, True), (31, False)):
+        found = _checked([(0, 0), (4, middle), (9, 60)], spans)
+        assert (found[0], found[1]) == (match, match)
+        assert ("at each of 2 readings" if match else "at 1 of 2 readings") in found[2]
+
+
 def test_a_turn_without_a_reply_leaves_it_open_unless_a_reading_came_before_it() -> None:
     spans: list[tuple[float, float, int | None]] = [(1, 2, 10), (5, 8, None)]
     match, _, why = _checked([(0, 0), (9, 25)], spans)

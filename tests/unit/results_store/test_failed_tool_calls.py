@@ -108,7 +108,8 @@ def test_the_engines_counters_must_say_what_the_replies_hold(tmp_path: Path) -> 
 
     assert found("equal", counter(1_000, 70), counter(5_000, 75), counter(end + 1, 70 + tokens))[0] is True
     match, why = found("more", counter(1_000, 70), counter(end + 1, 71 + tokens))
-    assert (match, why) == (False, f"the engines counted {tokens + 1:,} tokens, the replies hold {tokens:,}")
+    assert match is False
+    assert why.startswith(f"the engines counted {tokens + 1:,} tokens, the replies hold {tokens:,}; at 1 of 1 readings")
     assert found("missing") == (None, "no engine's counter of generated tokens was read")
     for name, metrics, said in (
         ("once", (counter(1_000, 0),), "read once"),
