@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from harness.protocol.spec import Policy
 from results.engine_samples import series_of
 from results.intervals import Ns
 from results.store import RunTables
@@ -79,6 +80,8 @@ def check_counters(run: RunTables) -> CounterCheck:
     readings = _scraped(run) or _recorded(run)
     if not readings:
         return _unknown("no engine's counter of generated tokens was read")
+    if run.spec.policy is not Policy.MODEL:
+        return _unknown(f"policy = {run.spec.policy}: the engines scored replies that they did not generate")
     requests = _requests(run)
     silent = {name for name in requests.engine[~requests.probe] if name is not None} - set(readings)
     if silent:

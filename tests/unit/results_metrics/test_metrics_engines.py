@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_histories import History, ns
 
+from harness.protocol.spec import Load, Policy
 from results.account import Account, UnitAccount, make_account
 from results.classes import Class
 from results.counters import check_counters
@@ -310,6 +311,16 @@ def test_counters_and_replies_are_compared_exactly_where_nothing_was_under_way()
     assert (match, exact) == (True, True)
     assert "no request under way" in why
     assert _checked([(0, 100), (4.5, 129), (6, 150)], spans)[0] is False
+
+
+def test_replies_that_a_script_wrote_are_no_tokens_of_the_engine() -> None:
+    history = History(changes={"load": Load.LIVE, "policy": Policy.SCRIPTED})
+    for at in (0, 9):
+        reading(history, at, generation_tokens=at)
+    history.turn("a", 1, 2, "e0", generated_tokens=50)
+    found = check_counters(history.run())
+    assert found.match is None
+    assert "policy = scripted" in found.why
 
 
 def test_replies_that_came_back_a_moment_before_a_reading_may_not_be_counted_yet() -> None:
