@@ -48,7 +48,7 @@ def clone(tmp_path: Path) -> Path:
 def ci(clone: Path, *words: str, **environ: str) -> tuple[int, list[str], list[str]]:
     """Exit code, lines of output, and the tools' calls. Standard input stays open, as in a terminal."""
     calls = clone / "calls"
-    env = {"FAIL_ONCE": "", "FAIL": "", "PYTHON": str(clone / ".venv/bin/python"), **environ}
+    env = {"FAIL_ONCE": "", "FAIL": "", "DAY": "1", "PYTHON": str(clone / ".venv/bin/python"), **environ}
     reading, writing = os.pipe()
     try:
         done = subprocess.run(
@@ -70,8 +70,8 @@ def ci(clone: Path, *words: str, **environ: str) -> tuple[int, list[str], list[s
 def test_all_of_it(clone: Path) -> None:
     code, lines, calls = ci(clone)
     assert code == 0, "\n".join(lines)
-    # 3 tests three times; format, lint, types, layers, wheel; three environments, each twice; five runs; a report
-    assert lines[-1] == "26 passed, 0 failed"
+    # 3 tests four times; format, lint, types, layers, wheel; three environments, each twice; six runs; a report
+    assert lines[-1] == "30 passed, 0 failed"
     assert "FLAKY: 0 (passed only when tried again)" in lines
     asked = " ".join(call for call in calls if call.startswith("pytest -m framework"))
     there = [path.name for path in (SCRIPT.parents[1] / "tests/framework").glob("test_*.py")]
@@ -107,13 +107,13 @@ def test_a_flaky_cell_is_named_and_counted(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL_ONCE="colocated async")
     assert code == 0, "\n".join(lines)
     assert lines[-3] == "FLAKY: 2 (passed only when tried again): skyrl colocated, skyrl async"
-    assert lines[-1] == "26 passed, 0 failed"
+    assert lines[-1] == "30 passed, 0 failed"
 
 
 def test_a_cell_that_fails_twice_has_failed(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL="async")
     assert code == 1
-    assert lines[-1] == "25 passed, 1 failed"
+    assert lines[-1] == "29 passed, 1 failed"
     assert any(line.startswith("left for a look") for line in lines)
     assert "FLAKY: 0 (passed only when tried again)" in lines
     assert any(line.startswith("=== FAILED: skyrl async, exit code 4") for line in lines)
@@ -124,9 +124,23 @@ def test_two_days_cover_all_six_cells_of_three_frameworks(clone: Path) -> None:
     for day in "01":
         _, _, calls = ci(clone, DAY=day)
         runs = [call.split() for call in calls if call.startswith("bench run --framework") and "--dry-run" not in call]
+        runs = [words for words in runs if "live" not in words]
         cells |= {(words[3], words[5]) for words in runs}
     both = {(name, where) for name in ("skyrl", "areal", "verl") for where in ("colocated", "async")}
     assert both | {("skyrl", "disaggregated"), ("simulated", "async")} == cells
+
+
+def test_three_days_cover_the_live_runs_of_three_frameworks(clone: Path) -> None:
+    seen = []
+    for day in "012":
+        _, _, calls = ci(clone, DAY=day)
+        (live,) = {call for call in calls if call.startswith("bench run") and "--load live" in call}
+        words = live.split()
+        assert words[words.index("--runs-dir") + 1].endswith("/other-runs")
+        seen.append(words[3])
+        calls_file = clone / "calls"
+        calls_file.unlink()
+    assert seen == ["skyrl", "areal", "verl"]
 
 
 def test_another_python_is_found_where_python311_is_not(clone: Path, tmp_path: Path) -> None:
