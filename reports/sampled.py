@@ -2,7 +2,7 @@
 
 from reports.markdown import Footnotes, code, escape, number, percent, table
 from results.store import RunTables
-from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, sampler_cost, utilisation
+from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, held_down, sampler_cost, utilisation
 from results.window import Window
 
 MOST_XIDS = 8  # shown by number
@@ -16,6 +16,9 @@ def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[s
         rows = [[escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"] for each in found]
         lines += ["", *table(["Pool", "How busy", "mean", "samples"], rows, "lllr")]
         lines += ["", "That a kernel ran is not how full the GPU was. ±: 95 % interval of what the samples don't see."]
+    if window is not None and (held := held_down(run, window)):
+        shares = "; ".join(f"{name} {percent(share)} of the time" for name, share in held.items())
+        lines += ["", f"Clocks were held down by: {shares}."]
     told = dcgm_notes(run)
     if told.notes or told.missing:
         lines += ["", *[f"- {escape(each)}" for each in told.notes]]

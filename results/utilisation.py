@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.energy import run_gpus
@@ -24,6 +25,14 @@ FIELDS: Mapping[str, str] = {
     "dcgm_sm_occupancy_ratio": "DCGM: SM occupancy",
     "dcgm_tensor_active_ratio": "DCGM: tensor pipe active",
     "dcgm_dram_active_ratio": "DCGM: memory active",
+}
+# NVML API reference, "Clocks Event Reasons": bits that say what holds the clocks below what they could be.
+HELD_DOWN: Mapping[str, int] = {
+    "the power limit": 0x4,
+    "a hardware slowdown": 0x8,
+    "a sync with other GPUs": 0x10,
+    "heat": 0x20 | 0x40,
+    "the power brake": 0x80,
 }
 ALL = "all"  # the pool of GPUs of which no process told its pool
 ENOUGH = 0.9  # of the window must be covered by samples for a mean to stand for it
@@ -102,6 +111,22 @@ def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
             if any(one.n for one in means):
                 found.append(_pooled(pool, name, means))
     return tuple(found)
+
+
+def held_down(run: RunTables, window: Window) -> dict[str, float]:
+    """Share of the window's readings, over the run's GPUs, in which each reason held the clocks down; those above 0."""
+    samples = run.tables["samples"]
+    gpus = list(gpu_pools(run)) or run_gpus(run, {}) or []
+    taken = samples.filter(
+        pc.and_(
+            pc.is_in(samples.column("gpu"), pa.array(gpus, pa.string())),
+            pc.is_valid(samples.column("throttle_reasons")),
+        )
+    )
+    at = taken.column("mono_ns").to_numpy()
+    bits = taken.column("throttle_reasons").to_numpy()[(at >= window.start_ns) & (at < window.end_ns)]
+    shares = {name: float(np.mean((bits & mask) != 0)) for name, mask in HELD_DOWN.items()} if bits.size else {}
+    return {name: share for name, share in shares.items() if share}
 
 
 def health(run: RunTables) -> Health:

@@ -98,7 +98,13 @@ class Segment:
             rows, self._pending = self._pending, []
         if not rows:
             return
-        columns = [_column(field.type, [row.get(field.name) for row in rows]) for field in SCHEMA]
+        there = set[str]().union(*rows)
+        columns = [
+            _column(field.type, [row.get(field.name) for row in rows])
+            if field.name in there
+            else pa.nulls(len(rows), field.type)
+            for field in SCHEMA
+        ]
         batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
         try:
             self._write(batch.serialize().to_pybytes())

@@ -11,7 +11,7 @@ from reports.sampled import busy_part, cost_line
 from results.energy import energy
 from results.gpu_sensors import gpu_pools, unwrapped
 from results.power import Series
-from results.utilisation import dcgm_notes, health, sampler_cost, utilisation
+from results.utilisation import dcgm_notes, health, held_down, sampler_cost, utilisation
 from results.window import Window
 
 LOW, HIGH = 20.0, 120.0
@@ -164,3 +164,14 @@ def test_gpus_of_no_known_pool_are_told_together() -> None:
             made.add("samples", gpu=gpu, mono_ns=ns(at), util_ratio=0.9 if gpu == "GPU-of-others" else 0.5)
     (found,) = utilisation(made.run(), WINDOW)
     assert (found.pool, found.gpus, found.mean) == ("all", 2, pytest.approx(0.5))
+
+
+def test_what_held_the_clocks_down_is_told_as_a_share_of_the_window() -> None:
+    made = history(1)
+    for at in np.arange(10, 130, 1.0):
+        bits = 0x4 if 20 <= at < 45 else 0x40 | 0x1 if 45 <= at < 55 else 0x2
+        made.add("samples", gpu="GPU-0", mono_ns=ns(at), throttle_reasons=bits if at < 120 else 0x8)
+        made.add("samples", gpu="GPU-of-others", mono_ns=ns(at), throttle_reasons=0x80)
+    assert held_down(made.run(), WINDOW) == {"the power limit": pytest.approx(0.25), "heat": pytest.approx(0.10)}
+    assert "the power limit 25.0% of the time; heat 10.0%" in "\n".join(busy_part(made.run(), WINDOW, Footnotes()))
+    assert held_down(history().run(), WINDOW) == {}

@@ -324,7 +324,7 @@ def test_a_counter_is_not_oversampled(played: Played, name: str) -> None:
     index, case = NAMES.index(name), CASES[name]
     assert case.period_s is not None
     told = played.gpus[index]
-    assert told["sample_period_s"] == pytest.approx(case.period_s, rel=0.05)
+    assert told["sample_period_s"] == pytest.approx(case.period_s, rel=0.15)
     mine = played.table.filter(pc.equal(played.table["gpu"], str(told["uuid"])))
     late = mine.filter(pc.greater(mine["mono_ns"], played.origin_ns + round(BEGIN_S * 1e9)))
     rows = late.filter(pc.is_valid(late["energy_joules"])).num_rows
