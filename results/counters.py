@@ -79,7 +79,8 @@ def check_counters(run: RunTables) -> CounterCheck:
     or turns without a reply may be what it has more and no reading was without any."""
     readings = _scraped(run) or _recorded(run)
     if not readings:
-        return _unknown("no engine's counter of generated tokens was read")
+        told = pc.unique(run.tables["engine_samples"].column("reason").drop_null()).to_pylist()
+        return _unknown("; ".join(["no engine's counter of generated tokens was read", *sorted(told)[:2]]))
     if run.spec.policy is not Policy.MODEL:
         return _unknown(f"policy = {run.spec.policy}: the engines scored replies that they did not generate")
     requests = _requests(run)

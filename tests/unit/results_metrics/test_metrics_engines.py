@@ -279,6 +279,7 @@ def test_what_is_not_told_is_none_with_the_reason_the_engine_gave() -> None:
     history.add("engine_samples", engine="e0", mono_ns=ns(1), reason="no endpoint here")
     use = engines_use(history.run(), _window())
     assert (use.engines, use.reason) == ((), "no endpoint here")
+    assert check_counters(history.run()).why == "no engine's counter of generated tokens was read; no endpoint here"
     assert use.prefill_share is use.prefix_hit_ratio is None
     assert engines_use(History().run(), _window()).reason == "no engine announced where it tells its numbers"
     figures = compute(history.run()).figures
