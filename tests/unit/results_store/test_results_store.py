@@ -85,6 +85,19 @@ def test_what_version_1_did_not_record_is_unknown(tmp_path: Path) -> None:
     assert {name: [value] for name, value in row.items() if name not in new} == values
 
 
+def test_samples_of_version_1_have_no_dcgm_and_no_memory_errors(tmp_path: Path) -> None:
+    older = pa.Table.from_pylist([{"host": "h", "gpu": "GPU-0", "mono_ns": 5}], schema=store.TABLES["samples"])
+    new = [name for name in older.column_names if name.startswith(("dcgm_", "ecc_"))]
+    assert len(new) == 11
+    older = older.drop_columns(new)
+    path = tmp_path / "samples.parquet"
+    metadata = {b"bench.table": b"samples", b"bench.schema_version": b"1", b"bench.run_id": b"old"}
+    pq.write_table(older.replace_schema_metadata(metadata), path)
+    (row,) = read_table(path, "samples").to_pylist()
+    assert (row["gpu"], row["mono_ns"]) == ("GPU-0", 5)
+    assert all(row[name] is None for name in new)
+
+
 def test_an_older_table_without_a_reader_says_so(tmp_path: Path) -> None:
     old = _fake(tmp_path / "f.parquet", "0", {"x": [1]})
     with pytest.raises(SpecError, match=r"schema version 0 has no reader.*bench collect"):
