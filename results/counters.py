@@ -152,11 +152,12 @@ class _Compared:
         if self.probes:
             words += f" and the weight-sync probes {self.probes:,}"
         if self.open_:
-            words += f"; {self.open_} requests, {self.most - self.least:,} tokens, were under way at the last reading"
+            under_way = f"{self.open_:,} ({self.most - self.least:,} tokens)"
+            words += f"; requests under way at the last reading: {under_way}"
         if self.outside:
-            words += f"; {self.outside} turns lie outside the readings"
+            words += f"; turns outside the readings: {self.outside:,}"
         if self.cut and self.match is not True:
-            words += f"; {self.cut} turns had no reply"
+            words += f"; turns without a reply: {self.cut:,}"
         return words
 
 

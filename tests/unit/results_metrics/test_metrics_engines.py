@@ -342,7 +342,7 @@ def test_a_turn_without_a_reply_leaves_it_open_unless_a_reading_came_before_it()
     spans: list[tuple[float, float, int | None]] = [(1, 2, 10), (5, 8, None)]
     match, _, why = _checked([(0, 0), (9, 25)], spans)
     assert match is None
-    assert "1 turns had no reply" in why
+    assert "turns without a reply: 1" in why
     assert _checked([(0, 0), (3, 10), (9, 25)], spans)[:2] == (True, True)
     assert _checked([(0, 0), (3, 11), (9, 25)], spans)[0] is False
     assert _checked([(0, 0), (9, 9)], spans)[0] is False  # fewer than the replies hold is wrong, whatever was cut
