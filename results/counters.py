@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.protocol.spec import Policy
@@ -17,11 +18,12 @@ from results.engine_samples import series_of
 from results.intervals import Ns
 from results.store import RunTables
 from results.sync_proof import PROBE
-from results.tracks import FOREVER, floats, ints
+from results.tracks import FOREVER, UNKNOWN, floats, ints
 
 COUNTER = "engine.generation_tokens"
 """Metric of a cumulative count of generated tokens, label `engine`: for engines whose metrics page is not scraped."""
 
+ALL = "all engines"  # a recorded counter without the label `engine`
 LAG_NS = 100_000_000
 """How long after a reply has left an engine's counter may still not have it: vLLM hands out the replies of a pass in
 pieces, and counts them after the last one. Replies that came back within it count as under way."""
@@ -64,12 +66,12 @@ class _Requests:
     start: Ns
     end: Ns
     tokens: Floats
-    engine: npt.NDArray[np.object_]
+    engine: npt.NDArray[np.int64]  # place among the engines that were read; UNKNOWN: it names none
     probe: npt.NDArray[np.bool_]
 
-    def of(self, engine: str) -> "_Requests":
+    def of(self, engine: int) -> "_Requests":
         """Those of an engine, and those that name none."""
-        mine = (self.engine == engine) | (self.engine == None)  # noqa: E711 (elementwise)
+        mine = (self.engine == engine) | (self.engine == UNKNOWN)
         return _Requests(self.start[mine], self.end[mine], self.tokens[mine], self.engine[mine], self.probe[mine])
 
 
@@ -83,22 +85,24 @@ def check_counters(run: RunTables) -> CounterCheck:
         return _unknown("; ".join(["no engine's counter of generated tokens was read", *sorted(told)[:2]]))
     if run.spec.policy is not Policy.MODEL:
         return _unknown(f"policy = {run.spec.policy}: the engines scored replies that they did not generate")
-    requests = _requests(run)
-    silent = {name for name in requests.engine[~requests.probe] if name is not None} - set(readings)
-    if silent:
+    names = sorted(readings)
+    silent = set(pc.unique(run.tables["turns"].column("engine").drop_null()).to_pylist()) - set(readings)
+    if silent and names != [ALL]:
         return _unknown(f"the counter was not read for engine(s) {', '.join(sorted(silent))}")
     for engine, series in sorted(readings.items()):
         if series.value.size < 2:
             return _unknown(f"the counter of engine {engine} was read once")
         if (np.diff(series.value) < 0).any():
             return _unknown(f"the counter of engine {engine} fell: the engine was restarted")
+    requests = _requests(run, names)
+    parts = [(readings[name], requests.of(place)) for place, name in enumerate(names)]
     whole = _compare(readings, requests, {name: series.value.size - 1 for name, series in readings.items()})
-    quiet = {name: _quiet(series, requests.of(name)) for name, series in readings.items()}
+    quiet = dict(zip(names, (_quiet(*part) for part in parts), strict=True))
     doubtful = whole.open_ or whole.match is None
     found = _verdict(whole, _compare(readings, requests, quiet) if doubtful and all(quiet.values()) else None)
-    if len(readings) > 1 and any(name is None for name in requests.engine):
+    if len(names) > 1 and (requests.engine == UNKNOWN).any():
         return found  # which engine's counter such a turn is in is not known
-    agree = np.concatenate([_along(series, requests.of(name)) for name, series in readings.items()])
+    agree = np.concatenate([_along(*part) for part in parts])
     odd, n = int((~agree).sum()), agree.size
     seen = f"at {odd} of {n} readings the counter lay outside" if odd else f"at each of {n} readings it lay within"
     why = f"{found.why}; {seen} what had come back and what was under way"
@@ -166,7 +170,7 @@ def _compare(readings: Mapping[str, _Readings], requests: _Requests, last: Mappi
     counted = sum(float(readings[name].value[last[name]] - readings[name].value[0]) for name in names)
     first_end, first_begin = _edges(readings, dict.fromkeys(names, 0))
     last_end, last_begin = _edges(readings, last)
-    place = np.array([names.index(name) if name in readings else -1 for name in requests.engine], dtype=np.int64)
+    place = requests.engine
 
     def at(values: list[int], pick: int) -> Ns:
         """Each request's engine's edge; of one that names no engine, the edge that claims least (or most)."""
@@ -233,7 +237,7 @@ def _recorded(run: RunTables) -> dict[str, _Readings]:
     by_engine: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         if row["value"] is not None:
-            engine = str(json.loads(row["labels_json"]).get("engine"))
+            engine = str(json.loads(row["labels_json"]).get("engine", ALL))
             by_engine.setdefault(engine, []).append((row["mono_ns"], row["value"]))
     found = {}
     for engine, points in by_engine.items():
@@ -242,8 +246,8 @@ def _recorded(run: RunTables) -> dict[str, _Readings]:
     return found
 
 
-def _requests(run: RunTables) -> _Requests:
-    """Turns, and the probes of the weight-sync proof: one token for each of their rows."""
+def _requests(run: RunTables, names: list[str]) -> _Requests:
+    """Turns, and the probes of the weight-sync proof that these engines answered: one token for each of their rows."""
     turns = run.tables["turns"].select(["engine", "start_ns", "end_ns", "generated_tokens"])
     probes = run.tables["probes"]
     rows = probes.filter(pc.equal(probes["name"], PROBE)).select(["mono_ns", "values", "labels_json"]).to_pylist()
@@ -251,15 +255,18 @@ def _requests(run: RunTables) -> _Requests:
     for row in rows:
         labels = json.loads(row["labels_json"])
         engine, length, cost_s = labels.get("engine"), labels.get("row_tokens"), labels.get("cost_s")
-        if isinstance(engine, str) and length and cost_s is not None and row["values"] is not None:
+        if (engine in names or names == [ALL]) and length and cost_s is not None and row["values"] is not None:
             tokens = len(row["values"]) / length
             asked.append((row["mono_ns"] - round(cost_s * 1e9), row["mono_ns"], tokens, engine))
     count = turns.num_rows
+    engines = pa.array([p[3] for p in asked], pa.string())
+    column = pa.chunked_array([*turns["engine"].chunks, engines], pa.string())
+    places = ints(pc.index_in(column, value_set=pa.array(names, pa.string())), UNKNOWN).astype(np.int64)
     return _Requests(
         np.concatenate((ints(turns["start_ns"]), np.array([p[0] for p in asked], dtype=np.int64))),
         np.concatenate((ints(turns["end_ns"]), np.array([p[1] for p in asked], dtype=np.int64))),
         np.concatenate((floats(turns["generated_tokens"]), np.array([p[2] for p in asked], dtype=np.float64))),
-        np.array([*turns["engine"].to_pylist(), *(p[3] for p in asked)], dtype=object),
+        np.zeros_like(places) if names == [ALL] else places,
         np.concatenate((np.zeros(count, dtype=np.bool_), np.ones(len(asked), dtype=np.bool_))),
     )
 

@@ -12,7 +12,7 @@ from recorded_histories import History, ns
 from harness.protocol.spec import Load, Policy
 from results.account import Account, UnitAccount, make_account
 from results.classes import Class
-from results.counters import check_counters
+from results.counters import COUNTER, check_counters
 from results.engine_samples import HELD_PERIODS, series_of
 from results.engine_use import engines_use
 from results.lifetimes import lifetimes
@@ -312,6 +312,32 @@ def test_counters_and_replies_are_compared_exactly_where_nothing_was_under_way()
     assert (match, exact) == (True, True)
     assert "no request under way" in why
     assert _checked([(0, 100), (4.5, 129), (6, 150)], spans)[0] is False
+
+
+def test_turns_that_name_no_engine_are_compared_with_all_counters_together() -> None:
+    def found(second: float) -> tuple[bool | None, bool]:
+        history = History()
+        for engine, last in (("e0", 30), ("e1", second)):
+            reading(history, 0, engine, generation_tokens=0)
+            reading(history, 9, engine, generation_tokens=last)
+        for start, engine_, tokens in ((1, None, 25), (2, "e0", 10), (3, "e1", 15)):
+            history.turn("a", start, start + 1, engine_, generated_tokens=tokens)
+        check = check_counters(history.run())
+        return check.match, check.exact
+
+    assert found(20) == (True, True)
+    assert found(21) == (False, False)
+
+
+def test_a_counter_recorded_for_all_engines_together_is_held_against_all_turns() -> None:
+    history = History()
+    for at, value in ((0, 5), (9, 30)):
+        history.add("probes", name=COUNTER, mono_ns=ns(at), value=float(value), unit="token", labels_json="{}")
+    for start, engine in ((1, "e0"), (2, "e1")):
+        history.turn("a", start, start + 1, engine, generated_tokens=12)
+    assert check_counters(history.run()).match is False
+    history.turn("a", 4, 5, "e1", generated_tokens=1)
+    assert check_counters(history.run()).match is True
 
 
 def test_replies_that_a_script_wrote_are_no_tokens_of_the_engine() -> None:
