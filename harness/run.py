@@ -23,6 +23,7 @@ from harness.protocol.errors import BenchError, SpecError, WorkerError
 from harness.protocol.recorder import DETAIL_VARIABLE, EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
 from harness.protocol.spec import Device, Load, RunSpec
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
+from harness.slurm_nodes import nodes_gathered, who_starts
 from harness.supervisor.orders import Orders
 from harness.supervisor.scratch import clear_scratch, make_scratch
 from harness.tool_server import ToolServer, check_tools
@@ -104,6 +105,7 @@ def check(spec: RunSpec, adapter: Adapter) -> None:
     """
     spec.check()
     check_tools(spec)
+    who_starts(spec)
     reason = adapter.supports(spec)
     if reason is not None:
         raise SpecError(f"{spec.framework} cannot run placement = {spec.placement.value}: {reason}")
@@ -165,7 +167,8 @@ def supervise(
             recorder=recorder,
             watts=LatestPower(folder.path / "samples"),
         )
-        outcome = control.run()
+        with nodes_gathered(spec, folder.path, folder.run_id):
+            outcome = control.run()
         with contextlib.suppress(RecorderFullError):
             recorder.bye()
     finally:

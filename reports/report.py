@@ -12,6 +12,7 @@ from reports.case import Case
 from reports.compare import comparison
 from reports.cost import cost_section
 from reports.engines import engine_lines
+from reports.hosts import hosts_section
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
 from reports.places import without_places
@@ -110,6 +111,7 @@ def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
         answers_section(case, notes),
         _tools(case, notes),
         _telemetry(case, notes),
+        hosts_section(case, notes),
         _recording(case, notes),
         ["## Failures", "", *failures_table(case.run.frame("failures")), "", case.caption("the whole run", notes)],
         ["## Provenance", "", *provenance(case.run, notes), "", *settings(case.run)],

@@ -339,7 +339,8 @@ def _classes(
         for each in usable:
             power = sensors[each.gpu].instant
             joules += np.diff(power.integral(timeline.edges)) * (each.k or 1.0)
-            doubt += _doubt(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
+            apart_s = sensors[each.gpu].instant_refresh_s + 2 * sensors[each.gpu].host_doubt_s
+            doubt += _doubt(power, apart_s, timeline.edges)
             variance += unseen_within(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
         slowest = max(_resolution_s(each, sensors[each.gpu]) for each in mine)
         for member, code in CODES.items():
@@ -369,7 +370,7 @@ def _classes(
 def _resolution_s(gpu: GpuEnergy, sensors: GpuSensors) -> float:
     """The shortest time in which the power that is used tells one moment from another."""
     averaged = gpu.source == "average" or sensors.instant.times.size == 0
-    return max(sensors.instant_refresh_s, sensors.average_window_s if averaged else 0.0)
+    return max(sensors.instant_refresh_s, sensors.average_window_s if averaged else 0.0, 2 * sensors.host_doubt_s)
 
 
 def _both(edges: Floats, variance: Floats) -> float:

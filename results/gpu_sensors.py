@@ -20,6 +20,7 @@ CLOCK_STEP = 0.20  # of the higher clock, between the 5th and 95th percentile of
 IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
 WRAPS_J = (2**32 / 1000.0,)  # a counter of millijoules in 32 bits
 MOST_WATTS = 3000.0  # no GPU draws more: a counter that fell and would have gained more was reset
+HOST_DOUBT_S = "host_doubt_s"  # among what is told of a GPU
 PAST_LIMIT = 1.5  # of the power limit, for moments
 
 
@@ -39,6 +40,7 @@ class GpuSensors:
     instant_refresh_s: float
     wraps: int  # of the counter, put right in `counter`
     mig: bool  # the GPU is cut into instances, and its power is of all of them
+    host_doubt_s: float = 0.0  # by how much its host's times may be off against those that cut the classes
 
     @property
     def power(self) -> tuple[Series, Series, Series]:
@@ -67,7 +69,17 @@ def descriptions(run: RunTables) -> dict[str, Mapping[str, Any]]:
     for gpu in [*(run.meta.get("gpus") or ()), *described]:
         uuid = str(gpu.get("uuid"))
         told[uuid] = {**told.get(uuid, {}), **{key: value for key, value in gpu.items() if value is not None}}
-    return told
+    doubts = host_doubts_s(run)
+    return {
+        uuid: {**gpu, HOST_DOUBT_S: doubts[gpu["host"]]} if gpu.get("host") in doubts else gpu
+        for uuid, gpu in told.items()
+    }
+
+
+def host_doubts_s(run: RunTables) -> dict[str, float]:
+    """Seconds by which the times of other hosts than the controller's may be off, on the controller's axis."""
+    rows = run.tables["hosts"].select(["host", "uncertainty_ns"]).to_pylist()
+    return {row["host"]: row["uncertainty_ns"] / 1e9 for row in rows if row["uncertainty_ns"]}
 
 
 def gpu_pools(run: RunTables) -> dict[str, str]:
@@ -113,6 +125,7 @@ def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
         instant_refresh_s=max(float(told.get("power_instant_refresh_s", 0.0)), instant.period_s, step_s),
         wraps=wraps,
         mig=bool(told.get("mig_instances")),
+        host_doubt_s=float(told.get(HOST_DOUBT_S, 0.0)),
     )
 
 
