@@ -4,7 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness.protocol.events import Bye, Event, Failure, Hello, Open, Span, Step, Trajectory
+from harness.nodes.clock import METRIC as CLOCK_METRIC
+from harness.protocol.events import Bye, Event, Failure, Hello, Metric, Open, Span, Step, Trajectory
 from harness.protocol.phases import Phase
 
 RATE_WINDOW_NS = 30_000_000_000  # tokens per second are those of the last half minute
@@ -18,6 +19,7 @@ class OpenPhase:
     source: str  # the event file
     role: str
     open: Open
+    ahead_ns: int = 0  # of its host's clock, against this one's
 
     def describe(self, now_ns: int) -> str:
         """E.g. `train step 3 (policy_train), open for 312 s, controller of host-4711`."""
@@ -33,7 +35,7 @@ class OpenPhase:
         if event.native_name not in parts and event.native_name != "step":
             parts.append(f"({event.native_name})")
         who = f"{self.role} of {self.source.removesuffix('.jsonl')}"
-        return f"{' '.join(parts)}, open for {(now_ns - event.start_ns) / 1e9:.0f} s, {who}"
+        return f"{' '.join(parts)}, open for {(now_ns + self.ahead_ns - event.start_ns) / 1e9:.0f} s, {who}"
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class Progress:
     gpu_uuids: dict[str, str] = field(default_factory=dict)  # uuid -> pool
     staleness: tuple[float, int] | None = None  # mean and max at_start of the last step's trajectories
     _roles: dict[str, str] = field(default_factory=dict)
+    _hosts: dict[str, str] = field(default_factory=dict)  # by event file
+    _offsets: dict[str, int] = field(default_factory=dict)  # by host
     _open: dict[tuple[str, int], Open] = field(default_factory=dict)
     _in_tool: dict[str, bool] = field(default_factory=dict)  # trajectory -> its last closed span was a turn
     _version_first: dict[str, int | None] = field(default_factory=dict)
@@ -68,6 +72,7 @@ class Progress:
                 self.damaged_lines += 1
             case Hello():
                 self._roles[source] = event.role
+                self._hosts[source] = event.host
                 if event.role == "controller":
                     self.versions.update(event.versions)
                 self.gpu_uuids.update(dict.fromkeys(event.gpu_uuids, event.pool or ""))
@@ -77,7 +82,7 @@ class Progress:
             case Span():
                 self._close(source, event.open_id)
                 self._moved(event.step, event.trajectory_id)
-                self._add_span(event)
+                self._add_span(event, self._ahead_ns(source))
             case Trajectory():
                 self._close(source, event.open_id)
                 self._moved(None, event.trajectory_id)
@@ -90,14 +95,19 @@ class Progress:
                 self._add_step(event)
             case Failure():
                 self.failures.append(event)
+            case Metric() if event.name == CLOCK_METRIC:
+                self._add_offset(event)
             case Bye():
                 self.lost_events += event.lost_events
                 self.said_bye |= self._roles.get(source) == "controller"
 
     def open_phases(self) -> list[OpenPhase]:
         """What is begun and not ended, the oldest first, trajectories last."""
-        found = [OpenPhase(source, self._roles.get(source, "?"), event) for (source, _), event in self._open.items()]
-        return sorted(found, key=lambda one: (one.open.trajectory_id is not None, one.open.start_ns))
+        found = [
+            OpenPhase(source, self._roles.get(source, "?"), event, self._ahead_ns(source))
+            for (source, _), event in self._open.items()
+        ]
+        return sorted(found, key=lambda one: (one.open.trajectory_id is not None, one.open.start_ns - one.ahead_ns))
 
     @property
     def phase(self) -> str | None:
@@ -141,16 +151,26 @@ class Progress:
         if open_id is not None:
             self._open.pop((source, open_id), None)
 
-    def _add_span(self, span: Span) -> None:
+    def _ahead_ns(self, source: str) -> int:
+        """How far the clock of that file's host is ahead of this one's, as last compared; 0 where it wasn't."""
+        return self._offsets.get(self._hosts.get(source, ""), 0)
+
+    def _add_offset(self, metric: Metric) -> None:
+        host, offset = metric.labels.get("host"), metric.labels.get("offset_ns")
+        if isinstance(host, str) and isinstance(offset, int):
+            self._offsets[host] = offset
+
+    def _add_span(self, span: Span, ahead_ns: int) -> None:
         if span.trajectory_id is None:
             return
         if span.phase == Phase.GENERATION:
             self._in_tool[span.trajectory_id] = True
             tokens = span.attributes.get(GENERATED)
             if isinstance(tokens, int):
-                self._first_turn_ns = self._first_turn_ns or span.start_ns
-                self._tokens.append((span.end_ns, tokens))
-                while self._tokens[0][0] < span.end_ns - 2 * RATE_WINDOW_NS:
+                end_ns = span.end_ns - ahead_ns
+                self._first_turn_ns = self._first_turn_ns or span.start_ns - ahead_ns
+                self._tokens.append((end_ns, tokens))
+                while self._tokens[0][0] < end_ns - 2 * RATE_WINDOW_NS:
                     self._tokens.popleft()
         elif span.phase in (Phase.TOOL, Phase.REWARD):
             self._in_tool[span.trajectory_id] = False

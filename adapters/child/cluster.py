@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from adapters.child.track import require
 from harness.nodes.places import FOLDER_VARIABLE, node_root
 from harness.nodes.slurm import starter
 from harness.protocol.recorder import EVENTS_VARIABLE, HOST_VARIABLE, RUN_ID_VARIABLE
-from harness.protocol.spec import SPEC_TEXT_VARIABLE, RunSpec
+from harness.protocol.spec import SPEC_TEXT_VARIABLE, Device, RunSpec
 
 GATHERER_GRACE_S = 40.0
+TAIL_S = 1.2  # of samples after the last step: a counter's refresh
 # What a driver may say of a cluster that it starts, and Ray refuses to hear of one that is there.
 STARTING_ONLY = (
     "num_cpus", "num_gpus", "resources", "labels", "object_store_memory", "include_dashboard", "dashboard_host",
@@ -80,13 +82,15 @@ def on_cluster(spec: RunSpec, run_dir: Path, names: Iterable[str]) -> Iterator[N
         yield
     finally:
         ray.init = real
+        if gatherers and spec.device is Device.CUDA:
+            time.sleep(TAIL_S)
         for process in gatherers:
             _end_gatherer(process)
 
 
 def _start_gatherer(spec: RunSpec, run_dir: Path) -> "subprocess.Popen[bytes]":
     root = node_root(os.environ[RUN_ID_VARIABLE], os.environ.get(FOLDER_VARIABLE, ""))
-    dcgm = spec.dcgm if spec.device.value == "cuda" else "off"
+    dcgm = spec.dcgm if spec.device is Device.CUDA else "off"
     places = ("--address", spec.ray_address, "--run-dir", str(run_dir), "--root", root)
     command = (sys.executable, "-P", "-m", "adapters.child.nodes", *places, "--hz", f"{spec.sample_hz:g}")
     with (run_dir / "logs" / "nodes.log").open("ab") as log:

@@ -63,8 +63,13 @@ def namespaces() -> str | None:
 
 
 @contextlib.contextmanager
-def ray_cluster(python: Path, ahead_s: Mapping[str, int], logs: Path) -> Iterator[Cluster]:
-    """The head is this host under the name of the first; nothing of it is left after the block."""
+def ray_cluster(
+    python: Path, ahead_s: Mapping[str, int], logs: Path, *, gpus: Mapping[str, int] | None = None
+) -> Iterator[Cluster]:
+    """The head is this host under the name of the first; nothing of it is left after the block.
+
+    `gpus`: how many each node says it has; Ray only counts them.
+    """
     hosts = list(ahead_s)
     temp = Path(tempfile.mkdtemp(prefix="bn-", dir="/tmp"))
     nodes: list[RayNode] = []
@@ -73,7 +78,7 @@ def ray_cluster(python: Path, ahead_s: Mapping[str, int], logs: Path) -> Iterato
         stack.enter_context(_network(hosts[1:]))
         stack.callback(_end, nodes)
         for place, host in enumerate(hosts):
-            nodes.append(_start(python, host, place, ahead_s[host], temp, logs))
+            nodes.append(_start(python, host, place, ahead_s[host], temp, logs, (gpus or {}).get(host, 0)))
             if place == 0:
                 _wait_for(nodes[0], "Ray runtime started")
         for node in nodes[1:]:
@@ -81,9 +86,14 @@ def ray_cluster(python: Path, ahead_s: Mapping[str, int], logs: Path) -> Iterato
         yield Cluster(address=f"{SUBNET}.1:{HEAD_PORT}", nodes=nodes)
 
 
-def _start(python: Path, host: str, place: int, ahead_s: int, temp: Path, logs: Path) -> RayNode:
+def _start(python: Path, host: str, place: int, ahead_s: int, temp: Path, logs: Path, gpus: int) -> RayNode:
     ray = [str(python), "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-    ray += [f"--node-ip-address={SUBNET}.{place + 1}", "--num-cpus=4", "--num-gpus=0", "--object-store-memory=80000000"]
+    ray += [
+        f"--node-ip-address={SUBNET}.{place + 1}",
+        "--num-cpus=16",
+        f"--num-gpus={gpus}",
+        "--object-store-memory=80000000",
+    ]
     if place == 0:
         command = [*ray, "--head", f"--port={HEAD_PORT}", f"--temp-dir={temp}", "--include-dashboard=false"]
     else:

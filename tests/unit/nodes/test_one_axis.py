@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness.nodes import gather
 from harness.nodes.clock import METRIC, Clock, Offset
+from harness.progress import Progress
 from harness.protocol.events import Bye, Gate, Metric, Open, Span, Step, Trajectory, encode
 from harness.protocol.recorder import make_hello
 from harness.specs import resolve
@@ -182,3 +183,24 @@ def test_gpus_of_all_hosts_are_read(run_dir):
             json.dumps({"gpus": [{"host": host, "index": 0, "uuid": f"GPU-{host}"}]})
         )
     assert [gpu["uuid"] for gpu in read_gpus(run_dir / "samples")] == ["GPU-far", "GPU-here"]
+
+
+def test_what_is_open_elsewhere_is_shown_by_this_clock():
+    progress = Progress()
+    progress.add("far-7.jsonl", hello(FAR, 7, "rollout", AHEAD))
+    progress.add("here-1.jsonl", hello(HERE, 1, "controller", 0))
+    progress.add("far-7.jsonl", Open(id=1, start_ns=AHEAD + 5 * SECOND, phase="tool", native_name="search"))
+    progress.add("here-1.jsonl", Open(id=1, start_ns=6 * SECOND, phase="train", native_name="train"))
+    progress.add("gatherer-here-2.jsonl", compared(7 * SECOND))
+    first, second = (phase.describe(8 * SECOND) for phase in progress.open_phases())
+    assert "open for 3 s, rollout of far-7" in first
+    assert "open for 2 s, controller of here-1" in second
+
+
+def test_tokens_generated_elsewhere_count_by_this_clock():
+    progress = Progress()
+    progress.add("far-7.jsonl", hello(FAR, 7, "rollout", AHEAD))
+    progress.add("gatherer-here-2.jsonl", compared(SECOND))
+    for event in far_events():
+        progress.add("far-7.jsonl", event)
+    assert progress.tokens_per_s(6 * SECOND) == pytest.approx(3, rel=0.01)
