@@ -17,7 +17,7 @@ from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
 from reports.places import without_places
 from reports.power import telemetry
-from reports.provenance import caveat, provenance, settings, title
+from reports.provenance import caveat, foot, provenance, settings, title
 from reports.rates import ledger_table, straggler_table, throughput_table
 from reports.tables import (
     account_table,
@@ -35,6 +35,9 @@ from reports.tables import (
     units_in_words,
 )
 from reports.tool_table import how_many, tool_section
+from reports.waterfall import STEM as WATERFALL
+from reports.waterfall import bounds_lines
+from results.bounds import bounds
 from results.cost import Prices
 from results.processes import ended_silently
 from results.tool_figures import tool_figures
@@ -148,6 +151,7 @@ def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     lines = ["## Time account", ""]
     if account is None:
         pictures.remove("account", folder)
+        pictures.remove(WATERFALL, folder)
         return [*lines, f"No time account: {escape(case.no_window)}."]
     lines += [f"Every second of the window in exactly one class, per unit; {units_in_words(account)}.", ""]
     lines += [*account_table(account, gpu=case.gpu), "", *unit_table(account, gpu=case.gpu, notes=notes), ""]
@@ -156,6 +160,9 @@ def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     lines += [*tail_table(account, gpu=case.gpu, synchronous=synchronous), ""]
     hidden = hidden_line(account)
     lines += [hidden, ""] if hidden else []
+    lines += ["### What would help, at most", ""]
+    steps = f"n = {plural(account.steps, 'step')}"
+    lines += [*bounds_lines(bounds(case.run.spec, account), foot(case.run, steps), folder), ""]
     lines += show(
         pictures.account_picture(
             case.run,

@@ -1,0 +1,100 @@
+"""The step as a waterfall: where its seconds go, one after the other, and what each of them could win at most."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from reports import style
+from reports.figures import Picture, remove, write_picture
+from reports.markdown import number, percent, seconds, table
+from results.bounds import Bounds, Exposed
+
+STEM = "waterfall"
+_ROW = 0.34  # inches
+_LEAST = 0.002  # of a step: smaller classes are gathered
+_MOST_SPLITS = 15
+
+
+def bounds_lines(found: Bounds, foot: str, folder: Path) -> list[str]:
+    """Picture and tables of what would help, at most."""
+    shown = _shown(found.exposed)
+    if not shown:
+        remove(STEM, folder)
+        return ["No exposed account: the unit that trains has none."]
+    picture = _picture(found, shown, foot, folder)
+    rows = [
+        [style.label(each.name), seconds(each.seconds), percent(each.share), _times(each.speed_up)] for each in shown
+    ]
+    lines = [
+        f"![{picture.text}]({folder.name}/{STEM}.png)",
+        "",
+        f"*{picture.text}*",
+        "",
+        *table(["Exposed in a step", "seconds", "share", "speed-up without it, at most"], rows, "l"),
+    ]
+    if found.splits:
+        head = ["Training on", *(f"{split.train}+{split.rollout}" for split in found.splits[:_MOST_SPLITS])]
+        lines += ["", *table(head, [["speed-up, at most", *(_times(s.speed_up) for s in found.splits[:_MOST_SPLITS])]])]
+        lines += [
+            "",
+            "Splits (train + rollout) of the same GPUs with everything but training overlapped: training scales at best"
+            " with its GPUs. What generation needs on the others is not in it: one run can't tell.",
+        ]
+    return [*lines, "", "Bounds, not predictions: what is taken away is assumed to cost nothing elsewhere."]
+
+
+def _shown(exposed: Sequence[Exposed]) -> list[Exposed]:
+    large = [each for each in exposed if each.share >= _LEAST or each.name == "other"]
+    small = [each for each in exposed if each not in large]
+    if small:
+        share = sum(each.share for each in small)
+        large.append(
+            Exposed(
+                name=", ".join(each.name for each in small),
+                seconds=sum(each.seconds for each in small),
+                share=share,
+                speed_up=1 / (1 - share),
+            )
+        )
+    return large
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{number(value)}x"
+
+
+def _picture(found: Bounds, shown: Sequence[Exposed], foot: str, folder: Path) -> Picture:
+    text = f"A step of {style.duration(found.step_s)}, its exposed parts one after the other."
+    return write_picture(STEM, text, lambda: draw(found.step_s, shown, foot), folder)
+
+
+def draw(step_s: float, shown: Sequence[Exposed], foot: str) -> Figure:
+    """One floating bar per class, in the account's order, with seconds, share and bound at its side."""
+    made = style.figure(1.75 + _ROW * (len(shown) + 1))
+    title = f"Where a step of {style.duration(step_s)} goes, and what it could win"
+    how = "Exposed time: what the step really waits for. At the right: speed-up without that class, at most."
+    bottom, top = style.head(made, title, how, foot)
+    height = float(made.get_size_inches()[1])
+    axes = made.add_axes((0.235, bottom + 0.42 / height, 0.56, top - bottom - 0.5 / height))
+    begin = 0.0
+    for place, each in enumerate(shown):
+        axes.barh(
+            place, each.seconds, left=begin, height=0.72, color=style.colour(each.name),
+            hatch=style.hatch(each.name), edgecolor=style.SOFT, linewidth=0.6,
+        )  # fmt: skip
+        end = begin + each.seconds
+        if place + 1 < len(shown):
+            axes.plot([end, end], [place + 0.36, place + 0.64], color=style.SOFT, linewidth=0.8)
+        said = f"{style.duration(each.seconds)} · {100 * each.share:.0f}% · {_times(each.speed_up)}"
+        axes.text(1.02 * step_s, place, said, va="center", ha="left", fontsize=9.5, color=style.INK, clip_on=False)
+        begin = end
+    axes.set_yticks(range(len(shown)), [style.fit(style.label(each.name), 10, 150) for each in shown], fontsize=10)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, step_s)
+    axes.set_xlabel("seconds of a step; in the order of the account, not of time")
+    style.bare(axes)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=style.RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return made
