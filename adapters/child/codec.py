@@ -9,6 +9,7 @@ from typing import Any
 
 _MARK_A = "\u2402PLACE-A\u2403"
 _MARK_B = "\u2402PLACE-B\u2403"
+_THINK = "<think>"
 
 
 class ChatCodec:
@@ -35,19 +36,27 @@ class ChatCodec:
         )
         if first.count(_MARK_A) != 1 or whole.count(_MARK_A) != 1 or whole.count(_MARK_B) != 1:
             raise ValueError("the chat template does not place user, assistant and tool messages once each")
-        before, after = first.split(_MARK_A)
+        before, after_prompt = first.split(_MARK_A)
         self._prompt_prefix = self._encode(before)
-        self._prompt_suffix = self._encode(after)
+        self._prompt_suffix = self._encode(after_prompt)
         between, after = whole.split(_MARK_A)[1].split(_MARK_B)
         self._observation_prefix = self._encode(between)
         self._observation_suffix = self._encode(after)
         self._filler = self._encode(" the")
         self.pad_id = int(tokenizer.pad_token_id)
         self.end_id = self._observation_prefix[0]
+        self.thought_opening = self._find_opening(after_prompt, self._prompt_suffix)
         self._answer_frame = cache(self._make_answer_frame)
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _find_opening(self, text: str, head: Sequence[int]) -> tuple[int, ...]:
+        """The ids of the generation prompt `text` from its `<think>` on; empty where it leaves no block open."""
+        if not text.rstrip().endswith(_THINK):
+            return ()
+        sizes = range(1, len(head) + 1)
+        return tuple(next(head[-size:] for size in sizes if _THINK in self.decode(head[-size:])))
 
     @property
     def observation_overhead(self) -> int:

@@ -141,6 +141,7 @@ class Codec:
 
     pad_id = 0
     end_id = _MARK_IDS["<|im_end|>"]
+    thought_opening: tuple[int, ...] = ()
 
     def prompt_ids(self, question: str, tokens: int) -> list[int]:
         """`tokens` ids that are the question's own."""

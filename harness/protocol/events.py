@@ -89,6 +89,8 @@ class Trajectory:
     reward: float | None = None
     open_id: int | None = None
     message: str | None = None  # why, when status is not ok
+    loss_tokens: int | None = None  # sum of the loss mask: generated tokens that are to be trained
+    sequence_tokens: int | None = None  # prompt and response as they go to the trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

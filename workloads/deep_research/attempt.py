@@ -313,6 +313,8 @@ class Attempt:
                 reward=self.reward,
                 open_id=self.opened.id,
                 message=message,
+                loss_tokens=sum(self.loss_mask),
+                sequence_tokens=len(self.prompt_ids) + len(self.response_ids),
             )
         )
 

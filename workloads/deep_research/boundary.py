@@ -54,6 +54,7 @@ class LiveCodec(Codec, Protocol):
     """What a live load needs besides: lengths are what they are, and replies are read."""
 
     end_id: int  # the token that ends a turn
+    thought_opening: tuple[int, ...]  # what a generation prompt ends in if it opens a think block; else empty
 
     def chat_ids(self, system: str, user: str) -> list[int]:
         """A conversation's beginning up to where the assistant begins, in its natural length."""

@@ -2,7 +2,8 @@
 
 Token in, token out: the ids of a reply are appended as they came, and no text is ever rendered a second time. With
 `thinking = strip` the think blocks of earlier replies are taken out of the ids that are sent, as chat templates take
-them out of a text, and the first request after that is marked `cache_break`.
+take them out of a text, and the first request after that is marked `cache_break`. Where the template itself opens the
+block, at the end of its generation prompt, that opening goes with it.
 
 What is trained is one sequence per trajectory: the ids of the last request and its reply. Under `keep` that is all
 there is. Under `strip` a reply whose block was taken out had a context and a continuation that stand in no later
@@ -88,11 +89,16 @@ class Live(Attempt):
     async def play(self) -> None:
         """Turn after turn until the answer or a limit, then the reward."""
         self.prompt_ids = self.codec.chat_ids(SYSTEM, self.row.question)
+        if self.thinking is Thinking.STRIP and self._opening(self.prompt_ids):
+            # What may be taken out later is part of the response: the prompt is the same in the whole group.
+            size = len(self.codec.thought_opening)
+            self._put(self.prompt_ids[-size:])
+            del self.prompt_ids[-size:]
         if self._room() < _LEAST_REPLY:
             raise EndedError(
                 "failed",
-                f"the prompt has {len(self.prompt_ids)} tokens and leaves no room for a reply in a context of"
-                f" {self.context_tokens}",
+                f"the prompt has {self.context_tokens - 1 - self._room()} tokens and leaves no room for a reply in a"
+                f" context of {self.context_tokens}",
             )
         self.ended = await self._turns()
         await self._reward()
@@ -113,11 +119,12 @@ class Live(Attempt):
                 return "context"
             most = min(self.turn_tokens, room)
             sampling = Sampling(max_tokens=most, min_tokens=0, ignore_eos=False, stop_ids=(self.codec.end_id,))
-            begin = len(self.response_ids)
-            got = await self.turn(number, self.prompt_ids + self.response_ids, sampling, cache_break=broken)
+            begin, ids = len(self.response_ids), self.prompt_ids + self.response_ids
+            begun = self._opening(ids)
+            got = await self.turn(number, ids, sampling, cache_break=broken)
             self._last = begin, len(self.response_ids)
             closed = got.ids[-1:] == [self.codec.end_id]
-            reply = parse_reply(self.codec.decode(got.ids))
+            reply = parse_reply(self.codec.decode(got.ids), begun=begun)
             self._count("thoughts", reply.thinking)
             self._count("cut_replies", not closed)
             self._count("calls", len(reply.calls))
@@ -176,16 +183,24 @@ class Live(Attempt):
             for place, call in enumerate(calls)
         ]
         self._asked += len(calls)
-        answers = await asyncio.gather(
-            *(self.ask_tool(number, request) for request in requests), return_exceptions=True
-        )
-        made = [answer for answer in answers if isinstance(answer, ToolCall)]
-        error = next((answer for answer in answers if isinstance(answer, BaseException)), None)
+        tasks = [asyncio.ensure_future(self.ask_tool(number, request)) for request in requests]
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        except asyncio.CancelledError:
+            # By now every call has ended: those that were still open recorded themselves as cancelled.
+            self._record_made(tasks)
+            raise
+        error = next((error for task in tasks if (error := _error(task)) is not None), None)
         if error is not None:
-            for call in made:
-                self.tool_span(call, None)
+            self._record_made(tasks)
             raise error
-        return made
+        return [task.result() for task in tasks]
+
+    def _record_made(self, tasks: Sequence["asyncio.Task[ToolCall]"]) -> None:
+        """Records the calls that were answered although the trajectory ends."""
+        for task in tasks:
+            if task.done() and _error(task) is None:
+                self.tool_span(task.result(), None)
 
     def _content(self, call: ToolCall, most: int) -> list[int]:
         """What the policy is shown of an answer, in at most `most` tokens."""
@@ -214,21 +229,36 @@ class Live(Attempt):
                 break
         return ids[:most]
 
+    def _opening(self, ids: Sequence[int]) -> bool:
+        """Whether what is sent ends inside a think block that the template opened."""
+        opening = self.codec.thought_opening
+        return bool(opening) and tuple(ids[-len(opening) :]) == opening
+
+    def _put(self, ids: Sequence[int]) -> None:
+        """Appends context that is neither trained nor an observation."""
+        self.response_ids += ids
+        self.loss_mask += [0] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.versions += [None] * len(ids)
+
     def _strip(self) -> bool:
         """Takes the think blocks of the last reply out of what is sent from now on; False where it has none."""
         begin, end = self._last
-        kept = without_thoughts(
-            self.response_ids[begin:end], self.codec.encode(THINK), self.codec.encode(THOUGHT), self.codec.end_id
-        )
-        gone = end - begin - len(kept)
         self._last = (0, 0)
-        if not gone:
+        if begin == end:
             return False
-        self.response_ids[begin:end] = [self.response_ids[begin + place] for place in kept]
+        reply, codec = self.response_ids[begin:end], self.codec
+        begun = self._opening(self.response_ids[:begin])
+        kept = without_thoughts(reply, codec.encode(THINK), codec.encode(THOUGHT), codec.end_id, begun=begun)
+        if len(kept) == len(reply) and not begun:
+            return False
+        self._count("untrained_tokens", len(reply))
+        if begun:
+            begin -= len(codec.thought_opening)
+        self.response_ids[begin:end] = [reply[place] for place in kept]
         self.logprobs[begin:end] = [0.0] * len(kept)
         self.versions[begin:end] = [None] * len(kept)
         self.loss_mask[begin:end] = [0] * len(kept)
-        self._count("untrained_tokens", end - begin)
         return True
 
     async def _reward(self) -> None:
@@ -257,17 +287,20 @@ class Live(Attempt):
         self.reward_span(start_ns, attributes)
 
 
-def without_thoughts(ids: Sequence[int], opening: Sequence[int], closing: Sequence[int], end_id: int) -> list[int]:
+def without_thoughts(
+    ids: Sequence[int], opening: Sequence[int], closing: Sequence[int], end_id: int, *, begun: bool = False
+) -> list[int]:
     """The places in `ids` that are outside think blocks; a block that is not closed goes on to the end of the reply.
 
-    A closing tag without an opening one closes a block that began with the reply. The token that ends the turn stays.
+    A closing tag without an opening one closes a block that began with the reply; `begun` says that one did, closed or
+    not. The token that ends the turn stays.
     """
     last = len(ids) - (1 if ids and ids[-1] == end_id else 0)
     kept: list[int] = []
     place, begin = 0, _find(ids, opening, 0, last)
     first = _find(ids, closing, 0, last)
-    if first < begin or (begin == last and first < last):
-        place = first + len(closing)
+    if begun or first < begin or (begin == last and first < last):
+        place = last if first == last else first + len(closing)
     while place < last:
         begin = _find(ids, opening, place, last)
         kept += range(place, begin)
@@ -276,6 +309,11 @@ def without_thoughts(ids: Sequence[int], opening: Sequence[int], closing: Sequen
         finish = _find(ids, closing, begin, last)
         place = last if finish == last else finish + len(closing)
     return [*kept, *range(last, len(ids))]
+
+
+def _error(task: "asyncio.Task[ToolCall]") -> BaseException | None:
+    """What an ended call raised; None where it was answered."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 def _find(ids: Sequence[int], wanted: Sequence[int], begin: int, end: int) -> int:

@@ -108,9 +108,13 @@ def render_call(tool: str, arguments: Mapping[str, str]) -> str:
     return f"{OPEN}\n{json.dumps({'name': tool, 'arguments': dict(arguments)}, ensure_ascii=False)}\n{CLOSE}"
 
 
-def parse_reply(text: str) -> Reply:
-    """The calls of a reply. Never raises, whatever the text."""
-    said, thinking, cut = _without_thoughts(text)
+def parse_reply(text: str, *, begun: bool = False) -> Reply:
+    """The calls of a reply. Never raises, whatever the text.
+
+    Args:
+        begun: the prompt opened a think block, which the reply goes on with; without a closing tag it was cut.
+    """
+    said, thinking, cut = _without_thoughts(THINK + text if begun else text)
     calls: list[Call | Mistake] = []
     place = said.find(OPEN)
     while place >= 0:

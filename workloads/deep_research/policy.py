@@ -87,9 +87,10 @@ class ScriptedPolicy:
         )
 
     def _say(self, answers: list[str]) -> str:
-        thought = ""
+        opening = "" if self.codec.thought_opening else f"{THINK}\n"  # the template's, where it opens the block
+        thought = f"{THOUGHT}\n\n" if self.codec.thought_opening else ""
         if self._thinks and self._turn % 2 == 0:
-            thought = f"{THINK}\nNext: {self._title or 'no idea'}.\n{THOUGHT}\n\n"
+            thought = f"{opening}Next: {self._title or 'no idea'}.\n{THOUGHT}\n\n"
         if self._malformed and self._turn == 0 and self._title:
             return thought + MALFORMED
         return thought + self._act(answers)

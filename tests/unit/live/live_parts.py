@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -91,40 +91,63 @@ class Played:
 def play(folder: Path, replies: Sequence[str], tools: Tools | None = None, **settings: Any) -> Played:
     """Plays written replies against tools; `settings` replace what `Live` is made with."""
     policy = Written(replies)
-    row = replace(ROW, **settings.pop("row", {}))
     recorder = Recorder(folder / "events.jsonl", make_hello("run", "worker"))
     live: list[Live] = []
 
     async def run() -> EpisodeResult:
-        live.append(
-            Live(
-                **{
-                    "codec": CODEC,
-                    "row": row,
-                    "judge": load_judge("exact"),
-                    "context_tokens": 4_096,
-                    "max_turns": 5,
-                    "turn_tokens": 256,
-                    "thinking": Thinking.KEEP,
-                    "trajectory_id": "p3-s0-a0",
-                    "group_id": "p3",
-                    "prompt": 3,
-                    "sample": 0,
-                    "attempt": 0,
-                    "generate": policy.generate,
-                    "tools": tools if tools is not None else Tools(),
-                    "recorder": recorder,
-                    "pool": "rollout",
-                    "version_scheduled": 0,
-                    "tool_timeout_s": 60.0,
-                    "trajectory_timeout_s": 600.0,
-                    **settings,
-                }
-            )
-        )
+        live.append(_live(policy, recorder, tools, settings))
         return await live[0].run()
 
     result = asyncio.run(run())
     recorder.shut()
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    return Played(result, live[0], policy, events)
+    return Played(result, live[0], policy, _events(folder))
+
+
+def cancelled(
+    folder: Path, replies: Sequence[str], tools: Tools, run: Callable[[Live], Coroutine[Any, Any, None]]
+) -> dict[str, list[dict[str, Any]]]:
+    """What was recorded of a trajectory that `run` plays and cancels: spans by name, and `trajectory`."""
+    recorder = Recorder(folder / "events.jsonl", make_hello("run", "worker"))
+
+    async def main() -> None:
+        await run(_live(Written(replies), recorder, tools, {}))
+
+    asyncio.run(main())
+    recorder.shut()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in _events(folder):
+        name = event["native_name"] if event["k"] == "span" else event["k"]
+        found.setdefault(name, []).append(event)
+    return found
+
+
+def _events(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def _live(policy: Written, recorder: Recorder, tools: Tools | None, settings: dict[str, Any]) -> Live:
+    row = replace(ROW, **settings.pop("row", {}))
+    return Live(
+        **{
+            "codec": CODEC,
+            "row": row,
+            "judge": load_judge("exact"),
+            "context_tokens": 4_096,
+            "max_turns": 5,
+            "turn_tokens": 256,
+            "thinking": Thinking.KEEP,
+            "trajectory_id": "p3-s0-a0",
+            "group_id": "p3",
+            "prompt": 3,
+            "sample": 0,
+            "attempt": 0,
+            "generate": policy.generate,
+            "tools": tools if tools is not None else Tools(),
+            "recorder": recorder,
+            "pool": "rollout",
+            "version_scheduled": 0,
+            "tool_timeout_s": 60.0,
+            "trajectory_timeout_s": 600.0,
+            **settings,
+        }
+    )

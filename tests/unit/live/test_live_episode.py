@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live_parts import CODEC, FINISH, ROW, SEARCH, Tools, play
+from live_parts import CODEC, FINISH, ROW, SEARCH, Tools, cancelled, play
 
 from harness.protocol.spec import Thinking
-from workloads.deep_research.live import LIMITS, without_thoughts
+from workloads.deep_research.live import LIMITS, Live, without_thoughts
 from workloads.deep_research.parsing import render_call
 from workloads.deep_research.scoring import ScoreError
 from workloads.deep_research.tools import Observation
@@ -250,3 +250,33 @@ def test_thoughts_are_taken_out_by_their_tags(text: str, left: str) -> None:
         ids = [*CODEC.encode(text), *end]
         kept = [ids[place] for place in without_thoughts(ids, opening, closing, CODEC.end_id)]
         assert CODEC.decode(kept) == left + ("<|im_end|>" if end else "")
+
+
+@pytest.mark.parametrize("thinking", Thinking)
+def test_what_is_trained_and_how_long_it_is_are_recorded(tmp_path: Path, thinking: Thinking) -> None:
+    played = play(tmp_path, [THOUGHT + SEARCH, SEARCH, THOUGHT + FINISH], thinking=thinking)
+    result, closed = played.result, played.events[-1]
+    assert closed["loss_tokens"] == sum(result.loss_mask)
+    assert closed["sequence_tokens"] == len(result.prompt_ids) + len(result.response_ids)
+    untrained = len(result.generated[0].ids) if thinking is Thinking.STRIP else 0
+    assert closed["generated_tokens"] - closed["loss_tokens"] == untrained
+
+
+def test_calls_that_were_answered_are_recorded_when_the_trajectory_is_cancelled(tmp_path: Path) -> None:
+    reply = SEARCH + render_call("search_engine", {"query": "hang"})
+    tools = Tools({"hang": 60.0})
+
+    async def cancel_while_one_hangs(live: Live) -> None:
+        running = asyncio.ensure_future(live.run())
+        while len(tools.asked) < 2 or tools.open > 1:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    spans = cancelled(tmp_path, [reply, FINISH], tools, cancel_while_one_hangs)
+    calls = {span["attributes"]["argument"]: span["attributes"]["status"] for span in spans["tool"]}
+    assert calls == {"Old Hal Bridge": "ok", "hang": "cancelled"}
+    assert spans["trajectory"][0]["tool_calls"] == 2
+    assert spans["trajectory"][0]["status"] == "cancelled"

@@ -91,6 +91,8 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "reward": maybe(REAL),
         "open_id": maybe(COUNT),
         "message": maybe(TEXT),
+        "loss_tokens": maybe(COUNT),
+        "sequence_tokens": maybe(COUNT),
     },
     Step: {
         "step": COUNT,
