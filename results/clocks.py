@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.nodes.clock import DRIFT_PPM, METRIC, Clock, Offset
-from harness.nodes.gather import END, LOST, RETURNED
+from harness.nodes.gather import BEGIN, END, LOST, RETURNED
 from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, Span, Step, Trajectory
 from harness.protocol.events import read_events as read_lines
 from results.rows import Rows
 
 GATHERERS = "gatherer-*.jsonl"  # the files of the processes that compared clocks
 INSTANTS = ("submitted_ns",)  # attributes of spans that are instants; others in ns are durations
+UNFINISHED = "the gathering ended before the host had handed over its last files"
 NOT_COMPARED = "its clock was not compared with the controller's: its times are its own"
 
 Instants = npt.NDArray[np.int64]
@@ -34,6 +35,7 @@ class Clocks:
     reference: str | None = None
     clocks: dict[str, Clock] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # host -> why, where it was lost and did not come back
+    unfinished: set[str] = field(default_factory=set)  # hosts of which not all files are known to be here
     damaged: int = 0
 
     @classmethod
@@ -47,6 +49,8 @@ class Clocks:
                     found.reference = event.host
                 elif isinstance(event, Metric):
                     found._note(event, offsets)
+        for host in found.unfinished:
+            found.lost.setdefault(host, UNFINISHED)
         offsets.pop(found.reference or "", None)
         found.clocks = {host: Clock(measured) for host, measured in offsets.items()}
         return found
@@ -127,10 +131,15 @@ class Clocks:
                 self.damaged += 1
             else:
                 offsets.setdefault(host, []).append(offset)
+        elif event.name == BEGIN:
+            self.unfinished.add(host)
         elif event.name == LOST:
             self.lost[host] = str(event.labels.get("reason"))
-        elif event.name == RETURNED or (event.name == END and event.labels.get("complete") is True):
+        elif event.name == RETURNED:
             self.lost.pop(host, None)
+        elif event.name == END and event.labels.get("complete") is True:
+            self.lost.pop(host, None)
+            self.unfinished.discard(host)
 
 
 def offsets_at(clock: Clock, times: Instants) -> Instants:

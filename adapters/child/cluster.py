@@ -12,7 +12,7 @@ from typing import Any
 from adapters.child.track import require
 from harness.nodes.places import FOLDER_VARIABLE, node_root
 from harness.nodes.slurm import starter
-from harness.protocol.recorder import EVENTS_VARIABLE, HOST_VARIABLE, RUN_ID_VARIABLE
+from harness.protocol.recorder import EVENTS_VARIABLE, HOST_VARIABLE, RUN_DIR_VARIABLE, RUN_ID_VARIABLE
 from harness.protocol.spec import SPEC_TEXT_VARIABLE, Device, RunSpec
 
 GATHERER_GRACE_S = 40.0
@@ -25,7 +25,7 @@ STARTING_ONLY = (
 OWN = (HOST_VARIABLE, EVENTS_VARIABLE, "BENCH_TMP", FOLDER_VARIABLE)  # of one host or folder only
 
 
-def passed(environ: Mapping[str, str], names: Iterable[str], spec: RunSpec) -> dict[str, str]:
+def passed(environ: Mapping[str, str], names: Iterable[str], spec: RunSpec, run_dir: Path) -> dict[str, str]:
     """What every process of the run has in its environment, on any node of the cluster.
 
     The adapter's own variables (`names`) and bench's; the events go to a folder of each node's own disk.
@@ -33,7 +33,8 @@ def passed(environ: Mapping[str, str], names: Iterable[str], spec: RunSpec) -> d
     wanted = {name for name in environ if name.startswith("BENCH_")} | set(names)
     found = {name: environ[name] for name in sorted(wanted) if name in environ and name not in OWN}
     root = node_root(environ[RUN_ID_VARIABLE], environ.get(FOLDER_VARIABLE, ""))
-    return {**found, EVENTS_VARIABLE: f"{root}/events", SPEC_TEXT_VARIABLE: spec.to_json()}
+    told = {EVENTS_VARIABLE: f"{root}/events", RUN_DIR_VARIABLE: str(run_dir), SPEC_TEXT_VARIABLE: spec.to_json()}
+    return {**found, **told}
 
 
 def joined(arguments: Mapping[str, Any], address: str, env: Mapping[str, str]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def on_cluster(spec: RunSpec, run_dir: Path, names: Iterable[str]) -> Iterator[N
     import ray
 
     gatherers: list[subprocess.Popen[bytes]] = []
-    env = passed(os.environ, names, spec)
+    env = passed(os.environ, names, spec, run_dir)
     real: Callable[..., Any] = require(ray, "init")  # type: ignore[assignment]
 
     def init(*arguments: Any, **keywords: Any) -> Any:

@@ -22,6 +22,7 @@ from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Op
 FSYNC_PERIOD_S = 1.0
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
 EVENTS_VARIABLE = "BENCH_EVENTS"
+RUN_DIR_VARIABLE = "BENCH_RUN_DIR"  # the run's folder, where the events' own lies elsewhere
 HOST_VARIABLE = "BENCH_HOST"  # what a host is called, where its own name doesn't tell it apart from the others
 HOST_MARK = "{host}"  # in BENCH_EVENTS: replaced by the host's name, and the folder is made
 # "steps" keeps only what tells how long steps took: the other half of an on/off pair that measures recording's cost.

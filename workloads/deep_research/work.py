@@ -8,7 +8,7 @@ from typing import cast
 
 from harness.protocol.errors import SpecError
 from harness.protocol.phases import Pool
-from harness.protocol.recorder import EVENTS_VARIABLE, Recorder
+from harness.protocol.recorder import EVENTS_VARIABLE, RUN_DIR_VARIABLE, Recorder
 from harness.protocol.spec import Load, Placement, Policy, RunSpec
 from workloads.deep_research.boundary import Codec, EpisodeResult, Generate, LiveCodec, Score
 from workloads.deep_research.dataset import FILE, Row, read_rows
@@ -22,13 +22,14 @@ from workloads.deep_research.remote import SERVED_S, RemoteTools
 from workloads.deep_research.scoring import load_judge
 from workloads.deep_research.tools import MockTools, ToolSet
 
-# SGLang takes a prompt of at most context - 7 tokens, and prompt and reply together of context - 2.
-KEPT_BACK = {"sglang": 7}
+# SGLang takes a prompt of at most context - 7 tokens, and prompt and reply together of context - 2. Kept back for every
+# engine: all are to be offered the same work.
+KEPT_BACK = 7
 
 
 def run_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The run's folder, as a worker finds it: the one above the events'."""
-    return Path(environ[EVENTS_VARIABLE]).parent
+    """The run's folder, as a worker finds it: as it was told, else the one above the events'."""
+    return Path(environ.get(RUN_DIR_VARIABLE) or Path(environ[EVENTS_VARIABLE]).parent)
 
 
 class Work:
@@ -139,7 +140,7 @@ class Work:
             codec=codec,
             row=row,
             judge=judge,
-            context_tokens=self.spec.context_tokens - KEPT_BACK.get(self.spec.engine, 0),
+            context_tokens=self.spec.context_tokens - KEPT_BACK,
             max_turns=self.spec.max_turns,
             turn_tokens=self.spec.turn_tokens,
             thinking=self.spec.thinking,
@@ -186,11 +187,15 @@ def limits_of(spec: RunSpec) -> Limits:
 
 
 def rows_of(spec: RunSpec, folder: Path | None) -> list[Row]:
-    """The rows of the run's data set; none where its questions are made from the prompt's number."""
-    if folder is None or not (folder / FILE).exists():
-        if spec.dataset_digest:
-            raise SpecError(f"dataset = {spec.dataset}: {FILE} is not in the run's folder {folder}")
+    """The rows of the run's data set; none where its questions are made from the prompt's number.
+
+    Raises:
+        SpecError: the file is missing (other questions than those that were meant would be asked), or can't be read.
+    """
+    if spec.dataset == "generated":
         return []
+    if folder is None or not (folder / FILE).exists():
+        raise SpecError(f"dataset = {spec.dataset}: {FILE} is not in the run's folder {folder}")
     return read_rows(folder / FILE)
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from harness.protocol.errors import SpecError
 from harness.protocol.recorder import Recorder, events_folder, host_name
 from harness.protocol.spec import RunSpec
 from harness.specs import resolve
+from workloads.deep_research.work import run_folder
 
 ADDRESS = "10.0.0.1:6379"
 
@@ -40,11 +42,12 @@ def environment(monkeypatch):
 
 def test_every_process_gets_the_runs_variables_and_no_others(environment):
     spec = spec_of(ray_address=ADDRESS)
-    found = cluster.passed(os.environ, ["OMP_NUM_THREADS", "NOT_SET"], spec)
+    found = cluster.passed(os.environ, ["OMP_NUM_THREADS", "NOT_SET"], spec, Path("/runs/run-1"))
     assert found["BENCH_RUN_ID"] == "run-1"
     assert found["BENCH_RECORD"] == "steps"
     assert found["OMP_NUM_THREADS"] == "1"
     assert found["BENCH_EVENTS"] == "/scratch/bench-run-1/{host}/events"
+    assert run_folder(found) == Path("/runs/run-1")
     assert RunSpec.from_json(found["BENCH_SPEC"]) == spec
     assert not {"SECRET", "NOT_SET", "BENCH_HOST", "BENCH_TMP", "RAY_ADDRESS"} & set(found)
 

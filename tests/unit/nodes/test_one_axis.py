@@ -16,7 +16,7 @@ from harness.protocol.events import Bye, Gate, Metric, Open, Span, Step, Traject
 from harness.protocol.recorder import make_hello
 from harness.specs import resolve
 from harness.telemetry.segment import Segment
-from results.clocks import Clocks, offsets_at
+from results.clocks import UNFINISHED, Clocks, offsets_at
 from results.collect import collect
 from results.samples import read_gpus
 from results.store import load_run
@@ -138,6 +138,14 @@ def test_a_node_that_came_back_is_not_lost(run_dir):
     gathered(run_dir, said(gather.LOST, 5, reason="hiccup", for_good=False), said(gather.RETURNED, 6))
     (far,) = [row for row in collect(run_dir).tables["hosts"].to_pylist() if row["host"] == FAR]
     assert (far["lost"], far["first_ns"]) == (False, None)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_gathering_that_did_not_come_to_its_end_is_told(run_dir, complete):
+    gathered(run_dir, said(gather.BEGIN, 3), *([said(gather.END, 9, complete=True)] if complete else []))
+    (far,) = [row for row in collect(run_dir).tables["hosts"].to_pylist() if row["host"] == FAR]
+    assert far["lost"] is not complete
+    assert far["reason"] == (None if complete else UNFINISHED)
 
 
 def test_a_host_whose_clock_was_not_compared_keeps_its_times_and_is_told(run_dir):
