@@ -196,7 +196,8 @@ class Control:
         self.display.stage(message)
         self.notes.append(message)
         if not report["restarted"]:
-            self.service_lost = _Cause("failed", f"the {name} ended twice; see {self.orders.service_log}", 4)
+            reason = f"the {name} was lost twice, the second time it {report['message']}; see {self.orders.service_log}"
+            self.service_lost = _Cause("failed", reason, 4)
 
     def _follow(self, tail: Tail) -> None:
         for source, event in tail.poll():

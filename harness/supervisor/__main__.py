@@ -20,6 +20,7 @@ from harness.supervisor.scratch import clear_scratch
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLER_GRACE_S = 5.0
+READY_PERIOD_S = 0.25  # between two looks for a service that was started again
 
 
 class Supervisor:
@@ -36,7 +37,8 @@ class Supervisor:
         self.service: Process | None = None
         self.service_pipe: int | None = None
         self.service_starts = 0
-        self.service_failure: str | None = None  # why the child can't be started
+        self.service_due: float | None = None  # until when one that was started again has to be ready
+        self.child_begun = False  # it was started, or that was tried
         self.restart_at: float | None = None
         self.last_restart = float("-inf")
         self.stopping = False  # the run is to end: the child is asked, then killed
@@ -58,6 +60,7 @@ class Supervisor:
         self.wait_for_service()
         self.wait_for_readings()
         self.wait_until(time.monotonic() + self.orders.lead_s)
+        self._reap()  # a service that has just ended
         if not self.stopping:
             self.start_child()
         while self.child is not None and not self.stopping:
@@ -85,16 +88,11 @@ class Supervisor:
         if not orders.service:
             return
         deadline = time.monotonic() + orders.service_patience_s
-        while self.service_failure is None and not Path(orders.service_ready).exists():
-            if self.stopping:
-                return
+        while not self.stopping and not Path(orders.service_ready).exists():
             if time.monotonic() >= deadline:
-                self.service_failure = f"was not ready after {orders.service_patience_s:g} s"
-                break
+                self._service_failed(f"was not ready after {orders.service_patience_s:g} s")
+                return
             self.wait(0.05)
-        if self.service_failure is not None:
-            self.stopping = True
-            self.report("service_failed", message=f"the {orders.service_name} {self.service_failure}")
 
     def end(self) -> None:
         """Ends the child if it still runs, then everything it left, the service and the sampler; then clears up."""
@@ -143,6 +141,7 @@ class Supervisor:
     def start_child(self) -> None:
         """Starts the child in a session of its own, its output in its log."""
         orders = self.orders
+        self.child_begun = True
         parent = os.getpid()
 
         def die_with_supervisor() -> None:
@@ -190,6 +189,8 @@ class Supervisor:
         if self.restart_at is not None and not self.stopping:
             left = max(0.0, self.restart_at - time.monotonic())
             seconds = left if seconds is None else min(seconds, left)
+        if self.service_due is not None:
+            seconds = READY_PERIOD_S if seconds is None else min(seconds, READY_PERIOD_S)
         watched = [self.wakeup] if self.harness_died else [self.commands, self.wakeup]
         ready, _, _ = select.select(watched, [], [], seconds)
         if self.wakeup in ready:
@@ -198,6 +199,7 @@ class Supervisor:
         if self.commands in ready:
             self._read_commands()
         self._reap()
+        self._look_for_service()
         if self.restart_at is not None and time.monotonic() >= self.restart_at and not self.stopping:
             self.restart_at = None
             self.last_restart = time.monotonic()
@@ -255,15 +257,34 @@ class Supervisor:
 
     def _service_lost(self, message: str) -> None:
         """Before the child's start that is the run's end; during its life the service is started once more."""
-        if self.child is None:
-            self.service_failure = message
+        self.service_due = None
+        if not self.child_begun:
+            self._service_failed(message)
+            return
+        if self.child is None:  # over: nobody calls it any more
             return
         again = self.service_starts == 1 and not self.stopping
         self.report("service_lost", message=message, restarted=again)
         if again:
             with contextlib.suppress(OSError):  # what it made when it was ready, and what no longer holds
                 Path(self.orders.service_ready).unlink()
+            self.service_due = time.monotonic() + self.orders.service_patience_s
             self.start_service()
+
+    def _service_failed(self, message: str) -> None:
+        """Ends a run whose child can't be started for want of the service; one that is ending anyway just ends."""
+        if not self.stopping:
+            self.stopping = True
+            self.report("service_failed", message=f"the {self.orders.service_name} {message}")
+
+    def _look_for_service(self) -> None:
+        """Whether a service that was started again is ready; one that is late is lost, as one that ended is."""
+        if self.service_due is None or self.service is None:
+            return
+        if self.stopping or self.child is None or Path(self.orders.service_ready).exists():
+            self.service_due = None
+        elif time.monotonic() >= self.service_due:
+            self._service_lost(f"was not ready after {self.orders.service_patience_s:g} s")
 
     def _sampler_lost(self, message: str) -> None:
         self.restart_at = max(time.monotonic(), self.last_restart + self.orders.restart_period_s)

@@ -28,7 +28,7 @@ class Orders:
     service_name: str = "service"  # as messages call it
     service_log: str = "/dev/null"
     service_ready: str = ""  # a file that it makes once it can serve; the child is not started before
-    service_patience_s: float = 120.0  # how long that file is waited for; then the run fails
+    service_patience_s: float = 120.0  # how long it is waited for, after a restart too; then the run fails
     service_grace_s: float = 15.0  # from asking it to end until it is killed
     withheld: tuple[str, ...] = ()  # environment variables that the service inherits and the child does not: keys
     lead_s: float = 0.0  # then the sampler runs this long before the child starts (idle power)

@@ -218,7 +218,7 @@ def test_a_killed_server_is_started_once_more_and_that_is_said(
     _, said = process.communicate(timeout=90)
     assert process.returncode == 4
     assert "the tool server ended with signal 9; it was started again" in said
-    assert "the tool server ended twice" in said.splitlines()[-1]
+    assert "the tool server was lost twice" in said.splitlines()[-1]
     wait_for(lambda: not carrying(mark))
     found = [row for row in collect(run_dir).tables["failures"].to_pylist() if row["type"] == "ServiceLost"]
     assert len(found) == 2

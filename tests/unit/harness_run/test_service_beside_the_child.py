@@ -23,6 +23,12 @@ ready.touch()
 sys.stdin.read()
 """
 
+DIES_WHEN_TOLD = """
+while not ready.with_suffix(".die").exists():
+    time.sleep(0.02)
+raise SystemExit(7)
+"""
+
 
 class Case:
     """A supervisor with a service, and what it reported."""
@@ -99,6 +105,79 @@ def test_a_service_that_ends_at_once_is_not_waited_for(tmp_path: Path) -> None:
     (failed,) = case.all("service_failed")
     assert failed["message"] == "the tool server ended with code 7"
     assert not case.all("started")
+
+
+@pytest.mark.parametrize("waiting_for", ["lead", "readings"])
+def test_a_service_that_dies_between_being_ready_and_the_childs_start_ends_the_run(
+    tmp_path: Path, waiting_for: str
+) -> None:
+    until: dict[str, dict[str, Any]] = {
+        "lead": {"lead_s": 600.0},
+        "readings": {
+            "sampler": (sys.executable, "-c", "import sys; sys.stdin.read()"),
+            "sampler_ready": str(tmp_path / "never"),
+            "ready_patience_s": 600.0,
+        },
+    }
+    case = Case(tmp_path, service=SERVICE.replace("sys.stdin.read()", DIES_WHEN_TOLD), **until[waiting_for])
+    runner = threading.Thread(target=case.run)
+    runner.start()
+    wait_for(lambda: case.ready.exists())
+    assert not case.all("service_failed")
+    case.ready.with_suffix(".die").touch()
+    runner.join(60)
+    assert not runner.is_alive()
+    (failed,) = case.all("service_failed")
+    assert failed["message"] == "the tool server ended with code 7"
+    assert not case.all("started")
+
+
+def test_a_service_that_dies_as_soon_as_it_is_ready_ends_the_run(tmp_path: Path) -> None:
+    case = Case(tmp_path, service=SERVICE.replace("sys.stdin.read()", "raise SystemExit(7)"), lead_s=600.0)
+    case.run()
+    (failed,) = case.all("service_failed")
+    assert failed["message"] == "the tool server ended with code 7"
+    assert not case.all("started")
+
+
+def test_a_service_that_hangs_when_it_is_started_again_is_lost(tmp_path: Path) -> None:
+    # The first one dies once the child runs; the second never becomes ready.
+    service = f"""
+import sys, pathlib
+if pathlib.Path(sys.argv[1]).with_suffix(".pids").exists():
+    sys.stdin.read()
+{SERVICE}"""
+    child = "import os, pathlib, sys, time\npids = pathlib.Path(sys.argv[1]).with_suffix('.pids')\n"
+    child += "os.kill(int(pids.read_text()), 9)\ntime.sleep(600)"
+    case = Case(tmp_path, child, service=service, service_patience_s=8.0)
+    with SupervisorHandle(case.orders, Path(case.orders.logs) / "supervisor.log") as handle:
+        while len(case.all("service_lost")) < 2:
+            assert not handle.over
+            case.reports += handle.reports(0.2)
+        handle.stop()
+        while not handle.over:
+            case.reports += handle.reports(0.2)
+    first, second = case.all("service_lost")
+    assert (first["message"], first["restarted"]) == ("ended with signal 9", True)
+    assert (second["message"], second["restarted"]) == ("was not ready after 8 s", False)
+    assert not any(alive(report["pid"]) for report in case.all("service_started"))
+
+
+def test_a_service_that_is_ready_again_in_time_is_not_lost_later(tmp_path: Path) -> None:
+    child = """
+import os, pathlib, sys, time
+pids = pathlib.Path(sys.argv[1]).with_suffix(".pids")
+os.kill(int(pids.read_text()), 9)
+while len(pids.read_text().split()) < 2:
+    time.sleep(0.02)
+time.sleep(9)
+"""
+    # Ready again in a moment, but for longer than the patience of the restart without its file.
+    case = Case(tmp_path, child, service_patience_s=8.0)
+    case.run()
+    (lost,) = case.all("service_lost")
+    assert lost["restarted"] is True
+    assert case.all("exited")[0]["code"] == 0
 
 
 def test_a_service_that_cannot_be_started_ends_the_run(tmp_path: Path) -> None:
