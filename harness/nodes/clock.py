@@ -6,7 +6,7 @@ half the round trip and bounds the error even where one way took all of it (D. L
 rounds of a burst are intersected. Between bursts two clocks may drift apart by at most DRIFT_PPM.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,24 +68,29 @@ def measure(rounds: Sequence[Round]) -> Offset:
     Raises:
         ValueError: no rounds, or one that was back before it was sent.
     """
-    if not rounds or any(one.round_trip_ns < 0 for one in rounds):
+    if not rounds or any(one.back_ns < one.sent_ns or one.answered_ns < one.received_ns for one in rounds):
         raise ValueError("a clock exchange needs rounds, each sent before it was back")
     quickest = min(rounds, key=lambda one: one.round_trip_ns)
     at_ns = (quickest.sent_ns + quickest.back_ns) // 2
-    low, high = quickest.low_ns, quickest.high_ns
-    for one in rounds:  # a round apart from the quickest counts for less by what the clocks may have drifted since
-        apart = max(abs(one.sent_ns - at_ns), abs(one.back_ns - at_ns))
-        slack = _drift_ns(apart)
-        low, high = max(low, one.low_ns - slack), min(high, one.high_ns + slack)
+    low, high = _reach(quickest, at_ns)
+    for one in rounds:
+        lowest, highest = _reach(one, at_ns)
+        low, high = max(low, lowest), min(high, highest)
     if low > high:  # the clocks drifted more than they may: the quickest round speaks for itself alone
-        low, high = quickest.low_ns, quickest.high_ns
+        low, high = sorted(_reach(quickest, at_ns))
     return Offset(
         mono_ns=at_ns,
         offset_ns=(low + high) // 2,
         uncertainty_ns=(high - low + 1) // 2,
-        round_trip_ns=quickest.round_trip_ns,
+        round_trip_ns=max(0, quickest.round_trip_ns),
         rounds=len(rounds),
     )
+
+
+def _reach(one: Round, at_ns: int) -> tuple[int, int]:
+    """The offsets at `at_ns` that a round leaves possible: the further from it, the more by what clocks may drift."""
+    slack = _drift_ns(max(abs(one.sent_ns - at_ns), abs(one.back_ns - at_ns)))
+    return one.low_ns - slack, one.high_ns + slack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +123,8 @@ class Clock:
         self.steady = all(knot.low_ns <= knot.high_ns for knot in tightened)
         self.knots = tuple(tightened if self.steady else raw)
         self._times = [knot.at_ns for knot in self.knots]
+        self.line = self._corners()
+        self._line_times = [at for at, _ in self.line]
 
     def offset_at(self, other_ns: int) -> tuple[int, int]:
         """(offset, uncertainty), ns, at an instant of the other clock."""
@@ -132,8 +139,30 @@ class Clock:
         return (low + high) // 2, (high - low + 1) // 2
 
     def here(self, other_ns: int) -> int:
-        """An instant of the other clock, on the clock here."""
-        return other_ns - self.offset_at(other_ns)[0]
+        """An instant of the other clock, on the clock here: `offset_at` by its corners, to a few nanoseconds."""
+        place = bisect_right(self._line_times, other_ns)
+        if place == 0:
+            return other_ns - self.line[0][1]
+        at, offset = self.line[place - 1]
+        if place == len(self.line):
+            return other_ns - offset
+        to, after = self.line[place]
+        return other_ns - offset - (after - offset) * (other_ns - at) // (to - at)
+
+    def _corners(self) -> tuple[tuple[int, int], ...]:
+        """(instant of the other clock, offset): `offset_at` is straight between them and level beyond them.
+
+        Each bound has a corner where what the knot before leaves possible meets what the knot after does.
+        """
+        found = {knot.at_ns for knot in self.knots}
+        for one, after in pairwise(self.knots):
+            middle, half = (one.at_ns + after.at_ns) // 2, (after.at_ns - one.at_ns) // 2
+            if not self.steady:
+                found |= {middle, middle + 1}
+                continue
+            for rise in (after.high_ns - one.high_ns, one.low_ns - after.low_ns):
+                found.add(middle + max(-half, min(half, rise * 1_000_000 // (2 * DRIFT_PPM))))
+        return tuple((at, self.offset_at(at)[0]) for at in sorted(found))
 
     def uncertainty_between(self, first_ns: int, last_ns: int) -> int:
         """An uncertainty, ns, that no instant between two of the other clock exceeds."""

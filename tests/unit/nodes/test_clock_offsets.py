@@ -38,9 +38,10 @@ def true_offset(at_ns, offset_ns, drift_ppm):
 def test_asymmetric_delays_bound_the_error_by_half_the_round_trip(offset, delays):
     found = measure(play(SECOND, offset, 0, delays))
     assert abs(found.offset_ns - offset) <= found.uncertainty_ns
-    quickest = min(there + back for there, _, back in delays)
-    assert found.round_trip_ns == quickest
-    assert found.uncertainty_ns <= quickest // 2 + 1
+    there, inside, back = min(delays, key=lambda one: one[0] + one[2])
+    assert found.round_trip_ns == there + back
+    # Half the round trip, and what clocks may drift within the round.
+    assert found.uncertainty_ns <= (there + back) / 2 + (there + inside + back) * DRIFT_PPM / 1e6 + 2
 
 
 @given(
@@ -50,14 +51,7 @@ def test_asymmetric_delays_bound_the_error_by_half_the_round_trip(offset, delays
 )
 def test_a_drifting_clock_is_where_it_is_said_to_be(offset, drift, delays):
     found = measure(play(SECOND, offset, drift, delays))
-    assert abs(found.offset_ns - true_offset(found.mono_ns, offset, drift)) <= found.uncertainty_ns + 1 + drift_within(
-        delays, drift
-    )
-
-
-def drift_within(delays, drift):
-    """What the clock itself moves during one round: the offset is of one instant of it."""
-    return max(there + inside + back for there, inside, back in delays) * abs(drift) // 1_000_000 + 1
+    assert abs(found.offset_ns - true_offset(found.mono_ns, offset, drift)) <= found.uncertainty_ns + 1
 
 
 @given(
@@ -119,6 +113,6 @@ def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="needs rounds"):
         measure([])
     with pytest.raises(ValueError, match="needs rounds"):
-        measure([Round(sent_ns=10, received_ns=0, answered_ns=20, back_ns=15)])
+        measure([Round(sent_ns=10, received_ns=0, answered_ns=0, back_ns=5)])
     with pytest.raises(ValueError, match="without a measurement"):
         Clock([])

@@ -41,7 +41,9 @@ def test_many_instants_at_once_are_moved_as_one_by_one(offsets, times):
         for at, offset, error in offsets
     )
     found = offsets_at(clock, np.array(times, dtype=np.int64))
-    assert found.tolist() == [clock.offset_at(one)[0] for one in times]
+    for offset, one in zip(found.tolist(), times, strict=True):
+        assert abs(offset - (one - clock.here(one))) <= 1
+        assert abs(offset - clock.offset_at(one)[0]) <= 3
 
 
 def compared(at_ns, offset_ns=AHEAD, uncertainty_ns=400_000, host=FAR):
