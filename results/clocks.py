@@ -149,14 +149,15 @@ def offsets_at(clock: Clock, times: Instants) -> Instants:
     offsets = np.array([one for _, one in clock.line], dtype=np.int64)
     # Both relative, so that doubles hold them to the nanosecond.
     moved = np.interp((times - at[0]).astype(np.float64), (at - at[0]).astype(np.float64), offsets - offsets[0])
-    return offsets[0] + np.rint(moved).astype(np.int64)
+    found: Instants = offsets[0] + np.rint(moved).astype(np.int64)
+    return found
 
 
 def _with(event: EventT, **changes: Any) -> EventT:
     """`dataclasses.replace`, at a fraction of its cost: every event of another host goes through it."""
     kind = type(event)
     new = object.__new__(kind)
-    for name in kind.__slots__:  # type: ignore[attr-defined]
+    for name in kind.__slots__:
         object.__setattr__(new, name, changes[name] if name in changes else getattr(event, name))
     return new
 
