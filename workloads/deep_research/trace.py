@@ -6,6 +6,7 @@ answered (a line that was cut is dropped), and a host that crashes loses the las
 Parquet: under a temporary name, fsynced, renamed, and only then is the `.part` removed. `read_trace` reads either.
 """
 
+import fcntl
 import json
 import os
 import threading
@@ -20,8 +21,7 @@ import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.trace_facts import FACTS_KEY, VERSION, VERSION_KEY, facts_in
-
-PART = ".part"
+from workloads.deep_research.trace_names import PART, part_of
 
 _SYNC_S = 1.0  # a crash of the host loses at most this
 _BATCH = 1_000  # calls that are held in memory while JSON lines become Parquet
@@ -132,7 +132,7 @@ class TraceWriter:
         self.calls = 0
         self.lost = 0
         self.error: str | None = None
-        self._part = path.with_name(path.name + PART)
+        self._part = part_of(path)
         if path.exists():
             raise SpecError(f"record = {str(path)!r}: there is such a file; a trace is never written over")
         try:
@@ -144,6 +144,8 @@ class TraceWriter:
             ) from None
         except OSError as error:
             raise SpecError(f"record = {str(path)!r}: cannot be written: {error.strerror}") from None
+        with suppress(OSError):  # whoever would seal it for us knows by this that we are alive; not all disks can
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._dirty = False
@@ -171,10 +173,12 @@ class TraceWriter:
                 return
             self._closed.set()
         self._syncer.join()
-        with suppress(OSError):  # what could not be flushed was counted as lost
-            self._file.close()
-        seal_trace(self._part, self.path, lost=self.lost)
-        self._part.unlink()
+        try:  # every line was flushed as it was written, or counted as lost
+            seal_trace(self._part, self.path, lost=self.lost)
+            self._part.unlink()
+        finally:
+            with suppress(OSError):
+                self._file.close()  # and with it the lock
 
     def _write(self, row: Mapping[str, Any]) -> bool:
         if self._closed.is_set() or self.error is not None:
@@ -236,7 +240,7 @@ def read_trace(path: Path) -> Trace:
     Raises:
         SpecError: missing, not a trace, damaged, or of a newer version; says which and what to do.
     """
-    part = path if path.suffix == PART else path.with_name(path.name + PART)
+    part = path if path.suffix == PART else part_of(path)
     if path.suffix == PART or (not path.exists() and part.exists()):
         return _killed(part)
     try:

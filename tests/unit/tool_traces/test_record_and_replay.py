@@ -10,7 +10,8 @@ from trace_calls import made
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.serving.backend import Backend
-from workloads.deep_research.serving.recording import RecordingBackend
+from workloads.deep_research.serving.gateway import Gateway
+from workloads.deep_research.serving.recording import CallRecorder
 from workloads.deep_research.serving.replay import ReplayBackend
 from workloads.deep_research.tools import Observation, ToolRequest
 from workloads.deep_research.trace import Trace, TraceWriter, read_trace, write_trace
@@ -64,9 +65,14 @@ def traced(path: Path, *calls: object) -> Trace:
     return read_trace(path)
 
 
-def play(backend: Backend, *requests: ToolRequest) -> list[Observation]:
+def recording(path: Path, inner: Backend, *, limit_s: float = 100.0, facts: dict[str, object] | None = None) -> Gateway:
+    """The tool server's inside, recorded."""
+    return Gateway(inner, limit_s=limit_s, recorder=CallRecorder(TraceWriter(path, facts)))
+
+
+def play(backend: Backend | Gateway, *requests: ToolRequest) -> list[Observation]:
     async def all_of_them() -> list[Observation]:
-        await backend.start()
+        await (backend.backend if isinstance(backend, Gateway) else backend).start()
         answers = [await backend.call(request) for request in requests]
         await backend.close()
         return answers
@@ -77,15 +83,18 @@ def play(backend: Backend, *requests: ToolRequest) -> list[Observation]:
 def test_a_recording_replayed_gives_the_same_observations_after_the_same_latencies(tmp_path: Path) -> None:
     path, inner = tmp_path / "t.parquet", Echo(wait_s=0.02)
     requests = [asked("a"), asked("bad", 1), asked("a", 2), asked("a", 0, "t1", "web_browser")]
-    recording = RecordingBackend(inner, TraceWriter(path, {"tools": "echo"}))
-    first = play(recording, *requests)
-    assert (inner.open, recording.stats()) == (False, {"echoes": 4, "recorded_calls": 4, "lost_calls": 0})
+    gateway = recording(path, inner, facts={"tools": "echo"})
+    first = play(gateway, *requests)
+    stats = gateway.stats()
+    assert (inner.open, stats["backend"], stats["recorded_calls"], stats["lost_calls"]) == (False, {"echoes": 4}, 4, 0)
     trace = read_trace(path)
     replay = ReplayBackend(trace)
     # In another order: what was asked says which answer it is.
     again = play(replay, *reversed(requests))[::-1]
     assert [content(answer) for answer in again] == [content(answer) for answer in first]
-    assert [answer.planned_s for answer in again] == [call.latency_s for call in trace.calls()]
+    calls = list(trace.calls())
+    assert [answer.planned_s for answer in again] == [call.latency_s for call in calls]
+    assert [answer.served_s for answer in first] == [call.latency_s for call in calls] == [c.served_s for c in calls]
     assert all(call.latency_s >= 0.02 for call in trace.calls())
     counts = replay.stats()
     assert (counts["exact"], counts["not_found"], counts["never_asked"]) == (4, 0, 0)
@@ -126,50 +135,55 @@ def test_what_is_not_in_the_trace_is_not_found_and_told(tmp_path: Path) -> None:
     assert replay.in_words().endswith("3 not found; the first: search_engine 'query 9'")
 
 
-def test_a_call_that_the_agent_gave_up_on_is_recorded_as_a_timeout(tmp_path: Path) -> None:
-    recording = RecordingBackend(Echo(wait_s=100), TraceWriter(tmp_path / "t.parquet"))
+def test_a_failure_is_replayed_in_the_words_that_the_agent_read(tmp_path: Path) -> None:
+    requests = [asked("a"), asked("raise", 1), asked("b", 2, tool="no_tool")]
+    late = play(recording(tmp_path / "late.parquet", Echo(wait_s=100), limit_s=0.05), asked("a"))
+    first = play(recording(tmp_path / "other.parquet", Echo()), *requests)
+    assert late[0].text == "Calling search_engine failed: no answer within 0.05 s"
+    assert first[1].text == "Calling search_engine failed: RuntimeError in the tool server: a defect"
+    assert first[2].text.startswith("Calling no_tool failed: there is no such tool")
+    again = play(ReplayBackend(read_trace(tmp_path / "late.parquet")), asked("a"))
+    again += play(ReplayBackend(read_trace(tmp_path / "other.parquet")), *requests)
+    assert [content(answer) for answer in again] == [content(answer) for answer in late + first]
+    assert again[0].planned_s is not None
+    assert again[0].planned_s >= 0.05
+
+
+def test_a_call_that_was_cut_is_recorded_as_a_timeout_with_words(tmp_path: Path) -> None:
+    gateway = recording(tmp_path / "t.parquet", Echo(wait_s=100))
 
     async def give_up() -> None:
-        await recording.start()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(recording.call(asked("a")), 0.05)
-        await recording.close()
+            await asyncio.wait_for(gateway.call(asked("a")), 0.05)
+        await gateway.close()
 
     asyncio.run(give_up())
     (call,) = read_trace(tmp_path / "t.parquet").calls()
-    assert (call.status, call.text, call.detail) == ("timeout", None, "the agent gave up waiting")
+    assert (call.status, call.detail) == ("timeout", "the agent gave up waiting")
+    assert call.text == "Calling search_engine failed: the agent gave up waiting"
     assert call.latency_s >= 0.05
 
 
-def test_a_defect_of_the_backend_is_recorded_and_stays_one(tmp_path: Path) -> None:
-    recording = RecordingBackend(Echo(), TraceWriter(tmp_path / "t.parquet"))
-
-    async def fail() -> None:
-        await recording.start()
-        with pytest.raises(RuntimeError, match="a defect"):
-            await recording.call(asked("raise"))
-        await recording.close()
-
-    asyncio.run(fail())
-    (call,) = read_trace(tmp_path / "t.parquet").calls()
-    assert (call.status, call.detail) == ("error", "RuntimeError: a defect")
+def test_a_failure_whose_words_were_not_recorded_is_not_silence(tmp_path: Path) -> None:
+    trace = traced(tmp_path / "t.parquet", made(0), made(1, text=None, status="timeout", detail="late"))
+    _, late = play(ReplayBackend(trace), asked("query 0"), asked("query 1"))
+    assert (late.text, late.status) == ("Calling search_engine failed: late", "timeout")
 
 
 def test_a_replay_recorded_again_keeps_its_latencies(tmp_path: Path) -> None:
     trace = traced(tmp_path / "one.parquet", made(0, latency_s=7.0))
-    again = RecordingBackend(ReplayBackend(trace, scale=2.0), TraceWriter(tmp_path / "two.parquet"))
+    again = recording(tmp_path / "two.parquet", ReplayBackend(trace, scale=2.0))
     play(again, asked("query 0"))
     (call,) = read_trace(tmp_path / "two.parquet").calls()
     assert (call.latency_s, call.text) == (14.0, made(0).text)
 
 
 def test_many_agents_at_once_lose_no_call(tmp_path: Path) -> None:
-    recording = RecordingBackend(Echo(wait_s=0.01), TraceWriter(tmp_path / "t.parquet"))
+    gateway = recording(tmp_path / "t.parquet", Echo(wait_s=0.01))
 
     async def crowd() -> None:
-        await recording.start()
-        await asyncio.gather(*(recording.call(asked(f"q{n}", n, f"t{n % 256}")) for n in range(1_024)))
-        await recording.close()
+        await asyncio.gather(*(gateway.call(asked(f"q{n}", n, f"t{n % 256}")) for n in range(1_024)))
+        await gateway.close()
 
     asyncio.run(crowd())
     calls = list(read_trace(tmp_path / "t.parquet").calls())

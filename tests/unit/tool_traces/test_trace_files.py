@@ -15,7 +15,6 @@ from trace_calls import made
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.trace import (
-    PART,
     SCHEMA,
     TraceWriter,
     read_trace,
@@ -23,6 +22,7 @@ from workloads.deep_research.trace import (
     write_trace,
 )
 from workloads.deep_research.trace_facts import FACTS_KEY, VERSION_KEY
+from workloads.deep_research.trace_names import PART
 
 CALLS = [
     made(0),

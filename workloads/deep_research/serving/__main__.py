@@ -10,8 +10,9 @@ from pathlib import Path
 
 from harness.protocol.errors import BenchError, EnvError, SpecError
 from workloads.deep_research.serving.app import Served, served, until_eof, write_private
-from workloads.deep_research.serving.backends import Wanted, make_backend
+from workloads.deep_research.serving.backends import Wanted, make_backend, make_recorder
 from workloads.deep_research.serving.gateway import Gateway
+from workloads.deep_research.trace_names import restarted
 
 STATS_PERIOD_S = 5.0
 
@@ -74,7 +75,7 @@ async def _serve(options: argparse.Namespace) -> None:
         allow_private=options.allow_private,
     )
     backend, facts = make_backend(wanted)
-    gateway = Gateway(backend)
+    gateway = Gateway(backend, recorder=make_recorder(wanted, facts))
     if options.stats:
         write_private(options.stats, gateway.stats())
     beside = [asyncio.create_task(_keep_stats(gateway, options.stats))] if options.stats else []
@@ -99,7 +100,7 @@ def _record(options: argparse.Namespace) -> Path | None:
     record: Path | None = options.record
     if record is None or options.stats is None or not options.stats.exists():
         return record
-    return record.with_name(f"{record.stem}-restarted{record.suffix}")
+    return restarted(record)
 
 
 def _announce(server: Served, address: Path | None) -> None:

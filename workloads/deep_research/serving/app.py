@@ -59,7 +59,7 @@ async def served(
         yield Served(await listen(runner, host, port), token)
     finally:
         await runner.cleanup()
-        await gateway.backend.close()
+        await gateway.close()
 
 
 async def listen(runner: web.AppRunner, host: str, port: int) -> str:

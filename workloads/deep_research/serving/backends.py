@@ -7,7 +7,7 @@ from typing import Literal
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.serving.backend import Backend
-from workloads.deep_research.serving.gateway import Finding
+from workloads.deep_research.serving.gateway import Finding, Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,21 @@ def make_backend(wanted: Wanted) -> tuple[Backend, dict[str, object]]:
         backend = ReplayBackend(read_trace(wanted.trace), wanted.scale)
     else:
         raise SpecError(f"tools = {wanted.tools!r}: a tool server has local, web or replay")
-    if wanted.record is not None:
-        from workloads.deep_research.serving.recording import RecordingBackend
-        from workloads.deep_research.trace import TraceWriter
-
-        backend = RecordingBackend(backend, TraceWriter(wanted.record, {**facts, "work": dict(wanted.work)}))
     return backend, facts
+
+
+def make_recorder(wanted: Wanted, facts: Mapping[str, object]) -> Recorder | None:
+    """What records the calls, if that is wanted; `facts` are the backend's.
+
+    Raises:
+        SpecError: the file can't be made, or there is one.
+    """
+    if wanted.record is None:
+        return None
+    from workloads.deep_research.serving.recording import CallRecorder
+    from workloads.deep_research.trace import TraceWriter
+
+    return CallRecorder(TraceWriter(wanted.record, {**facts, "work": dict(wanted.work)}))
 
 
 def _local(wanted: Wanted) -> tuple[Backend, Mapping[str, object]]:

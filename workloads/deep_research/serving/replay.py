@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from harness.protocol.errors import SpecError
-from workloads.deep_research.tools import Observation, ToolRequest
-from workloads.deep_research.trace import Trace, call_of
+from workloads.deep_research.serving.rendering import failed_observation
+from workloads.deep_research.tools import OK, Observation, ToolRequest
+from workloads.deep_research.trace import Call, Trace, call_of
 
 SHOWN = 20  # requests that were not found, named in the statistics
 
@@ -68,7 +69,7 @@ class ReplayBackend:
         self._played.add(row)
         call = call_of(self._table.slice(row, 1).to_pylist()[0])
         return Observation(
-            text=call.text or "",
+            text=call.text if call.text is not None else _unrecorded(call),
             status=call.status,
             planned_s=call.latency_s * self._scale,
             http_status=call.http_status,
@@ -122,3 +123,10 @@ class ReplayBackend:
         self._counts["by_argument"] += 1
         self._counts["repeated"] += asked >= len(rows)
         return rows[asked % len(rows)]
+
+
+def _unrecorded(call: Call) -> str:
+    """What stands for an observation that the trace does not have: a failure is told as the tool server tells it."""
+    if call.status == OK:
+        return ""
+    return failed_observation(f"Calling {call.tool}", call.status, call.detail or call.status).text
