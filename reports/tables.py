@@ -184,17 +184,10 @@ def figure_table(figures: Iterable[Figure], notes: Footnotes, *, gpu: bool) -> l
 
 def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
     """What was done against what was planned."""
+    compared = ["tokens to be trained and in the loss mask", _loss(found, notes)]
     if found.content_ratio is None:
-        return [f"Plan adherence: {notes.unknown(found.why_none or 'nothing was planned')}"]
-    if found.loss_tokens_match is not None:
-        loss = f"{found.consumed_generated_tokens:,} and {found.loss_tokens:,}"
-        loss += ": equal" if found.loss_tokens_match else ": **they differ**"
-    elif found.loss_tokens is not None and found.loss_steps_unknown:
-        loss = notes.unknown(f"{found.loss_steps_unknown:,} steps did not record the sum of their loss mask")
-    elif found.loss_tokens is not None:
-        loss = notes.unknown("a consumed trajectory has no token count on record")
-    else:
-        loss = notes.unknown("no step recorded the sum of its loss mask")
+        said = f"Plan adherence: {notes.unknown(found.why_none or 'nothing was planned')}"
+        return [said, "", *table(["Loss mask", "what"], [compared], "ll")]
     rows = [
         ["trajectories started", f"{found.started:,}"],
         ["content as planned", f"{found.adhering:,} of {found.started:,} ({percent(found.content_ratio)})"],
@@ -204,7 +197,7 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
             _counts(found.turns, found.tool_calls, found.generated_tokens),
         ],
         ["deviations", f"{found.deviation_count:,}"],
-        ["tokens returned by the engine and in the loss mask", loss],
+        compared,
         ["tokens by the engines' own counters and in the replies", _counters(found, notes)],
         ["tool time beyond the plan, p50", _ns(found.overshoot_p50_ns, notes)],
         ["tool time beyond the plan, p99", _ns(found.overshoot_p99_ns, notes)],
@@ -222,6 +215,17 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
         shown = [f"- {escape(text)}" for text in found.deviations]
         lines += ["", f"The first {len(shown)} of {found.deviation_count:,} deviations:", "", *shown]
     return lines
+
+
+def _loss(found: Adherence, notes: Footnotes) -> str:
+    if found.loss_tokens_match is not None:
+        text = f"{found.consumed_generated_tokens:,} and {found.loss_tokens:,}"
+        return text + (": equal" if found.loss_tokens_match else ": **they differ**")
+    if found.loss_tokens is not None and found.loss_steps_unknown:
+        return notes.unknown(f"{found.loss_steps_unknown:,} steps did not record the sum of their loss mask")
+    if found.loss_tokens is not None:
+        return notes.unknown("a consumed trajectory has no token count on record")
+    return notes.unknown("no step recorded the sum of its loss mask")
 
 
 def staleness_table(found: Staleness, notes: Footnotes) -> list[str]:

@@ -20,6 +20,7 @@ from results.joins import OPEN
 from results.plans import Plans, planned_ns
 from results.stats import quantile
 from results.store import RunTables
+from results.trained import may_be_cut
 from workloads.deep_research.faults import status_of
 from workloads.deep_research.plan import TrajectoryPlan, Turn
 
@@ -67,7 +68,8 @@ class Adherence:
     consumed_digest: str | None
     """Names the plans of the consumed trajectories, in any order (async selects)."""
     consumed_generated_tokens: int | None
-    """Ids the engine returned for the consumed trajectories of the steps whose loss mask is known."""
+    """Ids the engine returned for the consumed trajectories of the steps whose loss mask is known, and that are to be
+    trained: none of a trajectory that did not end well, and where thoughts are stripped, what was left of them."""
     loss_tokens: int | None
     """Sum of the trainer's loss mask over the same steps."""
     loss_steps_unknown: int
@@ -94,7 +96,7 @@ class Adherence:
 
     @property
     def loss_tokens_match(self) -> bool | None:
-        """Whether the trainer's loss mask counts the tokens that the engine returned.
+        """Whether the trainer's loss mask counts the tokens that the engine returned and that are to be trained.
 
         False as soon as the recorded steps differ; True only when every step that trained was recorded; else None.
         """
@@ -191,12 +193,14 @@ def consumed_digest(run: RunTables, steps: Collection[int] | None = None) -> str
 
 
 def _loss_tokens(run: RunTables) -> tuple[int | None, int | None, int]:
-    """(tokens the engine returned, loss-mask sum) over the steps with a known loss mask, and the number of others."""
-    columns = run.tables["trajectories"].select(["step_consumed", "generated_tokens"]).to_pydict()
+    """(tokens to be trained, loss-mask sum) over the steps with a known loss mask, and the number of others."""
+    # Where nothing is taken out, the engine's own count is the stronger check.
+    counted = "loss_tokens" if may_be_cut(run) else "generated_tokens"
+    columns = run.tables["trajectories"].select(["step_consumed", "status", counted]).to_pydict()
     by_step: dict[int, list[int | None]] = {}
-    for step, tokens in zip(columns["step_consumed"], columns["generated_tokens"], strict=True):
+    for step, status, tokens in zip(*columns.values(), strict=True):
         if step is not None:
-            by_step.setdefault(step, []).append(tokens)
+            by_step.setdefault(step, []).append(tokens if status == "ok" else 0)
     loss = 0
     engine: int | None = 0
     steps = run.tables["steps"].select(["step", "trajectories", "loss_tokens"]).to_pylist()

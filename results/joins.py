@@ -69,6 +69,8 @@ def add_open_trajectories(rows: Rows, closed: set[str], opens: pa.Table, turns: 
             replies[-1]["version_end"] if replies else None,
             None,
             None,
+            None,
+            None,
         )
 
 

@@ -212,6 +212,7 @@ def _rates(figures: Figures, rates: Throughput) -> None:
         for count, why in (
             (rates.stale_trajectories, "were beyond the staleness bound"),
             (rates.unknown_trajectories, "had no version at their first token on record"),
+            (rates.unmasked_trajectories, "have no loss mask on record"),
         )
         if count
     ]

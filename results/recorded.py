@@ -253,6 +253,8 @@ class Recorded:
             event.version_last,
             _float(event.reward),
             event.message,
+            event.loss_tokens,
+            event.sequence_tokens,
         )
 
     def _add_open(self, process: Process, event: Open) -> None:

@@ -163,6 +163,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _n("version_last", INT, "policy version at its last generated token"),
         _n("reward", FLOAT, "reward"),
         _n("message", TEXT, "why, when the status is not ok"),
+        _n("loss_tokens", INT, "generated tokens that its loss mask has; 0 unless ok", unit="token"),
+        _n("sequence_tokens", INT, "prompt and response as they go to the trainer", unit="token"),
         _n("step_consumed", INT, "first step that trained on it"),
         _n("step_dropped", INT, "step that took it and did not train on it"),
         _n("version_trained", INT, "trained_at of the step that consumed it"),

@@ -23,6 +23,7 @@ Migration = Callable[[str, pa.Table], pa.Table]
 
 # Nullable columns that version 2 has and version 1 had not: what version 1 did not record is unknown.
 _NEW_IN_2: Mapping[str, tuple[str, ...]] = {
+    "trajectories": ("loss_tokens", "sequence_tokens"),
     "turns": ("cache_break",),
     "tool_calls": ("call", "argument", "http_status", "wire_bytes", "served_ns", "detail"),
     "samples": (

@@ -15,6 +15,7 @@ from results.intervals import Ns
 from results.stats import Estimate, ratio_of_sums
 from results.store import RunTables
 from results.tracks import FOREVER, UNKNOWN, Tracks
+from results.trained import trained_tokens
 from results.window import Window
 
 TRAIN_PASSES = 3.0  # forward, and a backward of twice its FLOPs (Kaplan et al. 2020, section 2.1)
@@ -38,6 +39,7 @@ class Ledger:
     """What came in and where it went, over the window; `unit` is token or trajectory. In flight and queued: at its end.
 
     Each side is counted from its own records (turns in, trajectories out), so `gap` is a check, not an identity.
+    Generated tokens of a trained trajectory that its loss mask leaves out are dropped (other), or failed where it was.
     """
 
     unit: str
@@ -62,7 +64,7 @@ class Throughput:
     """Rates are per second and GPU, over ALL GPUs of the run; token counts are of the window."""
 
     tokens: Estimate  # generated tokens / s / GPU
-    goodput: Estimate
+    goodput: Estimate  # loss tokens of the good trajectories / s / GPU
     generated_tokens: float
     prefilled_tokens: float | None  # prompt tokens of turns that began in the window, cached or not
     loss_tokens: int | None
@@ -71,6 +73,7 @@ class Throughput:
     good_trajectories: int
     stale_trajectories: int  # trained on beyond the bound: not good
     unknown_trajectories: int  # trained on, version at the first token unknown: not good either
+    unmasked_trajectories: int  # good, but how many of their tokens were trained is not on record: no goodput
     mfu: float | None  # training FLOPs / (window x all GPUs x peak)
     mfu_train: float | None  # training FLOPs / (seconds of class train x train GPUs x peak)
     train_flops: float | None
@@ -98,7 +101,8 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     trained = window.holds(lives.left) & lives.trained
     good = trained & lives.ok & ~stale & ~np.isnan(lives.age)
     of_step = np.searchsorted(boundaries[1:], lives.left[good], side="left")
-    good_tokens = np.bincount(of_step, weights=np.nan_to_num(lives.tokens[good]), minlength=window.steps)
+    good_tokens = np.bincount(of_step, weights=np.nan_to_num(lives.loss[good]), minlength=window.steps)
+    unmasked = int(np.isnan(lives.loss[good]).sum())
     steps = run.frame("steps")
     steps = steps[window.holds(steps["end_ns"].to_numpy(np.int64))]
     processed, source = _whole(steps["processed_tokens"]), "trainer"
@@ -113,7 +117,7 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     tokens_ledger, trajectories_ledger = _ledgers(tracks, window, lives, stale, float(per_step.sum()))
     return Throughput(
         tokens=ratio_of_sums(per_step, gpu_seconds),
-        goodput=ratio_of_sums(good_tokens, gpu_seconds),
+        goodput=Estimate(value=None, n=window.steps) if unmasked else ratio_of_sums(good_tokens, gpu_seconds),
         generated_tokens=float(per_step.sum()),
         prefilled_tokens=_prefilled(run, window),
         loss_tokens=_whole(steps["loss_tokens"]),
@@ -122,6 +126,7 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
         good_trajectories=int(good.sum()),
         stale_trajectories=int((trained & stale).sum()),
         unknown_trajectories=int((trained & np.isnan(lives.age)).sum()),
+        unmasked_trajectories=unmasked,
         mfu=flops / (window.seconds * gpus * peak) if flops is not None and peak is not None else None,
         mfu_train=flops / (seconds * peak) if flops is not None and peak is not None and seconds > 0 else None,
         train_flops=flops,
@@ -171,8 +176,9 @@ class Lives:
     ok: npt.NDArray[np.bool_]
     cancelled: npt.NDArray[np.bool_]
     age: npt.NDArray[np.float64]  # trained_at - version_first; NaN where unknown
-    tokens: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.float64]  # prompt + generated + observations
+    tokens: npt.NDArray[np.float64]  # generated
+    loss: npt.NDArray[np.float64]  # of those, what the loss mask has
+    lengths: npt.NDArray[np.float64]  # of the sequences as they are trained
 
     @classmethod
     def of(cls, run: RunTables, tracks: Tracks) -> "Lives":
@@ -187,12 +193,10 @@ class Lives:
         left[trained] = lives.loc[trained, "consumed_ns"].to_numpy(np.int64)
         at = lives["version_trained"].fillna(lives["step_dropped"].map(_trained_at(steps)).astype("Int64"))
         age = (at - lives["version_first"]).to_numpy(np.float64, na_value=np.nan)
-        parts = [
-            lives[name].to_numpy(np.float64, na_value=np.nan)
-            for name in ("prompt_tokens", "generated_tokens", "observation_tokens")
-        ]
+        tokens = lives["generated_tokens"].to_numpy(np.float64, na_value=np.nan)
+        loss, lengths = trained_tokens(run)
         ok, cancelled = (status == "ok").to_numpy(np.bool_), (status == "cancelled").to_numpy(np.bool_)
-        return cls(left, trained, dropped & ~trained, ok, cancelled, age, parts[1], parts[0] + parts[1] + parts[2])
+        return cls(left, trained, dropped & ~trained, ok, cancelled, age, tokens, loss, lengths)
 
 
 def _trained_at(steps: pd.DataFrame) -> "pd.Series[int]":
@@ -220,12 +224,13 @@ def _ledgers(
         name: (recorded if name in ("trained", "dropped_stale", "dropped_other", "failed", "queued") else after)
         for name in fates
     }
-    tokens = Ledger(
-        unit="token",
-        open_at_start=float(before[open_before].sum()),
-        added=added,
-        **{name: float(amounts[name][mask].sum()) for name, mask in fates.items()},
-    )
+    flows = {name: float(amounts[name][mask].sum()) for name, mask in fates.items()}
+    # What a trained trajectory generated and its loss mask leaves out was not trained; an unknown mask leaves out none.
+    left_out = np.where(fates["trained"], recorded - np.where(np.isnan(lives.loss), recorded, lives.loss), 0.0)
+    for fate, mask in (("dropped_other", lives.ok), ("failed", ~lives.ok)):
+        flows[fate] += float(left_out[mask].sum())
+    flows["trained"] -= float(left_out.sum())
+    tokens = Ledger(unit="token", open_at_start=float(before[open_before].sum()), added=added, **flows)
     started = (tracks.life_start >= begin) & (tracks.life_start < end)
     counts = Ledger(
         unit="trajectory",

@@ -89,7 +89,7 @@ class Trajectory:
     reward: float | None = None
     open_id: int | None = None
     message: str | None = None  # why, when status is not ok
-    loss_tokens: int | None = None  # sum of the loss mask: generated tokens that are to be trained
+    loss_tokens: int | None = None  # sum of the loss mask; 0 unless ok: what ended otherwise trains on nothing
     sequence_tokens: int | None = None  # prompt and response as they go to the trainer
 
 

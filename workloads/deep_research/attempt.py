@@ -313,7 +313,7 @@ class Attempt:
                 reward=self.reward,
                 open_id=self.opened.id,
                 message=message,
-                loss_tokens=sum(self.loss_mask),
+                loss_tokens=sum(self.loss_mask) if status == "ok" else 0,
                 sequence_tokens=len(self.prompt_ids) + len(self.response_ids),
             )
         )

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import MS, end_of, follow, hello, make_run, make_spec, plan_of, step
+from small_runs import MS, bye, end_of, follow, hello, make_run, make_spec, plan_of, step
 
 from harness.protocol.events import Event, Metric, Span, Trajectory
+from harness.protocol.spec import Load, Thinking
 from results.adherence import Adherence, check_adherence
 from results.collect import collect
 
@@ -136,3 +137,23 @@ def test_a_turn_without_a_reply_may_explain_what_the_counter_has_more(tmp_path: 
     ends = (counter(1_000, 0), counter(end_of(events) + 1, replied + 3))
     check = checked(tmp_path, *events, *ends).engine_tokens
     assert (check.match, check.counted, check.replied) == (None, replied + 3, replied)
+
+
+def test_what_is_to_be_trained_is_compared_with_the_trainers_loss_mask(tmp_path: Path) -> None:
+    """Stripped thoughts, and trajectories that did not end well, are generated and not trained."""
+
+    def match(name: str, loss: int, **changes: Any) -> bool | None:
+        events = [
+            replace(event, **changes) if isinstance(event, Trajectory) else event for event in follow(PLAN, 2_000)
+        ]
+        run = make_run(
+            tmp_path / name,
+            [hello(), *events, step(1, 1, end_of(events), ["p0-s0-a0"], loss_tokens=loss), bye(len(events) + 1)],
+            spec=replace(SPEC, load=Load.LIVE, thinking=Thinking.STRIP, tools="local"),
+        )
+        return check_adherence(collect(run)).loss_tokens_match
+
+    assert match("stripped", 9, loss_tokens=9) is True
+    assert match("all", PLAN.generated_tokens, loss_tokens=9) is False
+    assert match("unknown", 9) is None
+    assert match("failed", 0, status="failed", loss_tokens=0) is True

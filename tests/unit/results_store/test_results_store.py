@@ -98,6 +98,15 @@ def test_samples_of_version_1_have_no_dcgm_and_no_memory_errors(tmp_path: Path) 
     assert all(row[name] is None for name in new)
 
 
+def test_trajectories_of_version_1_have_no_trained_tokens(tmp_path: Path) -> None:
+    new = ("loss_tokens", "sequence_tokens")
+    path = tmp_path / "trajectories.parquet"
+    older = empty("trajectories").drop_columns(list(new))
+    metadata = {b"bench.table": b"trajectories", b"bench.schema_version": b"1", b"bench.run_id": b"r"}
+    pq.write_table(older.replace_schema_metadata(metadata), path)
+    assert set(new) < set(read_table(path, "trajectories").column_names)
+
+
 def test_an_older_table_without_a_reader_says_so(tmp_path: Path) -> None:
     old = _fake(tmp_path / "f.parquet", "0", {"x": [1]})
     with pytest.raises(SpecError, match=r"schema version 0 has no reader.*bench collect"):
