@@ -48,12 +48,12 @@ def corpus_folder(corpus: str, seed: int, say: Callable[[str], None]) -> Path:
         EnvError: it can't be built: no room, no permission.
     """
     match = GENERATED_CORPUS.match(corpus)
+    folder = corpus_place(corpus, seed)
     if match is None:
-        return Path(corpus)
-    from workloads.deep_research.corpus.build import build_corpus, generated_name, read_facts
+        return folder
+    from workloads.deep_research.corpus.build import build_corpus, read_facts
 
     pages = int(match[1])
-    folder = cache_folder() / "corpora" / generated_name(pages, seed)
     if read_facts(folder) is not None:
         return folder
     said = [0.0]
@@ -74,6 +74,16 @@ def corpus_folder(corpus: str, seed: int, say: Callable[[str], None]) -> Path:
     return folder
 
 
+def corpus_place(corpus: str, seed: int) -> Path:
+    """Where a corpus lies, or will lie once it is built."""
+    match = GENERATED_CORPUS.match(corpus)
+    if match is None:
+        return Path(corpus)
+    from workloads.deep_research.corpus.build import generated_name
+
+    return cache_folder() / "corpora" / generated_name(int(match[1]), seed)
+
+
 def _write_rows(folder: RunFolder, spec: RunSpec, corpus: Path | None) -> None:
     """The rows that the run's prompts are taken from; none where questions are made from the prompt's number."""
     if spec.dataset == "generated":
@@ -87,9 +97,8 @@ def _write_rows(folder: RunFolder, spec: RunSpec, corpus: Path | None) -> None:
             rows = list(islice(opened.questions(), spec.prompts))
         finally:
             opened.close()
-        if not rows:
-            if spec.load is Load.FIXED:
-                return
+        # Pages of a user have no questions: none are written, so that workers see that none were meant.
+        if not rows and spec.load is Load.LIVE:
             raise SpecError(f"dataset = corpus: {corpus} came without questions; allowed is a file: --dataset FILE")
     else:
         rows = read_dataset(Path(spec.dataset), spec.columns, spec.prompts, answers=spec.load is Load.LIVE)

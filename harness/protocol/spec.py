@@ -90,6 +90,7 @@ WORK_FIELDS = (
     "latency_scale",
     "preset_definition",
     "reward",
+    "reward_digest",
     "policy",
     "thinking",
     "max_turns",
@@ -97,6 +98,8 @@ WORK_FIELDS = (
     "dataset_digest",
     "corpus_digest",
     "trace_digest",
+    "web_cache",
+    "allow_private",
 )
 SYSTEM_FIELDS = (
     "framework",
@@ -124,7 +127,7 @@ class RunSpec:
     workload: str
     preset: str
     load: Load
-    tools: str  # mock | local | web | web:NAME,NAME | replay (of `trace`, latencies times latency_scale)
+    tools: str  # mock | local | web:NAME,NAME | web (no key is set here) | replay (`trace`, times latency_scale)
     model: str
     gpus: Gpus
     nodes: int
@@ -145,12 +148,13 @@ class RunSpec:
     latency_scale: float = 1.0
     preset_definition: str = ""  # the preset as JSON where it is not a built-in one
     reward: str = "plan"  # plan | probe (fixed load); exact | f1 | MODULE:FUNCTION (live load)
+    reward_digest: str = ""  # of the source of MODULE; "unknown" where it is not found here
     policy: Policy = Policy.MODEL
     thinking: Thinking = Thinking.KEEP
-    max_turns: int = 10  # of a live trajectory
+    max_turns: int = 12  # of a live trajectory
     turn_tokens: int = 2048  # generated at most in one live turn
     dataset: str = "generated"  # | corpus (the questions of `corpus`) | a file; rows lie in the folder's dataset.jsonl
-    dataset_digest: str = ""  # of the file's content and how its columns are read
+    dataset_digest: str = ""  # generated | corpus:ITS DIGEST | of the file's content and how its columns are read
     columns: Mapping[str, str] = field(default_factory=dict)  # of the file: prompt | answer | extra -> its column
     corpus: str = ""  # of local tools: generated:PAGES, or a corpus folder
     corpus_digest: str = ""
@@ -158,8 +162,8 @@ class RunSpec:
     trace_digest: str = ""
     dcgm: str = "auto"  # address of a dcgm-exporter | dmon | off | auto; in neither digest
     ray_address: str = ""  # HOST:PORT of a Ray cluster that is there; "": it starts its own. In neither digest
-    web_cache: str = "write"  # off | read | write: whether web tools' answers are kept and used; in neither digest
-    allow_private: bool = False  # whether web tools may open pages of private networks; in neither digest
+    web_cache: str = "write"  # off | read | write: whether web tools' answers are kept and used
+    allow_private: bool = False  # whether web tools may open pages of private networks
     record: str | None = None  # file that tool calls are recorded into; in neither digest
     as_shipped: bool = False
     unverified: bool = False  # leave to run what an adapter refuses until someone has checked it; in neither digest
@@ -184,14 +188,37 @@ class RunSpec:
         return (self.steps + self.max_staleness + 2) * self.batch_size
 
     @property
+    def work(self) -> dict[str, object]:
+        """The fields of WORK_FIELDS that decide something in this run: what changes nothing changes no digest."""
+        kind = self.tools.partition(":")[0]
+        unused: set[str] = set()
+        if self.load is Load.FIXED:
+            unused |= {"policy", "thinking", "max_turns", "turn_tokens"}
+        else:
+            unused |= {"preset", "preset_definition"}
+        if kind not in ("mock", "replay"):
+            unused.add("latency_scale")  # what these tools take is what they take
+        if kind != "web":
+            unused |= {"web_cache", "allow_private"}
+        if kind != "local":
+            unused.add("corpus_digest")  # its questions, where they are asked, are in dataset_digest
+        if kind != "replay":
+            unused.add("trace_digest")
+        found = {name: getattr(self, name) for name in WORK_FIELDS if name not in unused}
+        # Two data sets without a digest of their own are not the same.
+        found["dataset_digest"] = self.dataset_digest or self.dataset
+        return found
+
+    @property
     def work_digest(self) -> str:
         """Names the work offered: runs whose work digests differ are not compared."""
-        return self._digest(WORK_FIELDS)
+        return _digest(self.work)
 
     @property
     def spec_digest(self) -> str:
         """Names the work and the system under test: the key of a baseline."""
-        return self._digest(WORK_FIELDS + SYSTEM_FIELDS)
+        system = {name: getattr(self, name) for name in SYSTEM_FIELDS}
+        return _digest({**self.work, **system, "gpus": str(self.gpus)})
 
     def check(self) -> None:
         """Checks what no type can.
@@ -304,14 +331,13 @@ class RunSpec:
                 return value
         return None
 
-    def _digest(self, names: tuple[str, ...]) -> str:
-        raw = {name: getattr(self, name) for name in names}
-        raw["gpus" if "gpus" in raw else "_"] = str(raw.get("gpus", ""))
-        text = json.dumps(raw, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
 
 FIELD_NAMES = tuple(f.name for f in fields(RunSpec))
+
+
+def _digest(raw: Mapping[str, object]) -> str:
+    text = json.dumps(raw, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _require(ok: bool, key: str, value: object, allowed: str) -> None:

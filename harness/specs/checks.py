@@ -49,6 +49,7 @@ def _check_load(spec: RunSpec) -> None:
     Raises:
         SpecError: they don't.
     """
+    _check_unused(spec)
     if spec.load is Load.FIXED:
         if spec.policy is not Policy.MODEL:
             raise SpecError(f"policy = {spec.policy.value}: allowed with load = live; a fixed load imposes the plan")
@@ -67,8 +68,43 @@ def _check_load(spec: RunSpec) -> None:
             )
     if spec.dataset == "corpus" and not spec.corpus:
         raise SpecError("dataset = corpus: no corpus is given, e.g. --corpus generated:1000")
+    if spec.dataset != "generated" and (spec.nodes > 1 or spec.ray_address):
+        where = f"nodes = {spec.nodes}" if spec.nodes > 1 else f"ray_address = {spec.ray_address}"
+        raise SpecError(
+            f"dataset = {spec.dataset}: allowed on one machine, with a Ray of its own, and {where}; its rows lie in the"
+            " run's folder, which workers on other machines don't see; --dataset generated needs none"
+        )
     if spec.tools == "mock" and spec.record is not None:
         raise SpecError("record: mock tools answer nothing worth it; their latencies are in any run's tool_calls table")
+
+
+def _check_unused(spec: RunSpec) -> None:
+    """Refuses what was asked for and would change nothing: who reads the request would believe that it did.
+
+    Raises:
+        SpecError: names the key and what it goes with.
+    """
+    base = defaults.DEVICE_DEFAULTS[spec.device]
+    kind = spec.tools.partition(":")[0]
+    if spec.load is Load.FIXED:
+        for name, usual in (("max_turns", defaults.MAX_TURNS), ("turn_tokens", base.turn_tokens)):
+            if getattr(spec, name) != usual:
+                raise SpecError(
+                    f"{name} = {getattr(spec, name)}: allowed with load = live; a fixed load's turns and their lengths"
+                    " are planned (--preset)"
+                )
+        if kind != "mock" and preset_of(spec).faults:
+            raise SpecError(
+                f"preset = {spec.preset}: it has faults, which mock tools alone play, and tools = {spec.tools};"
+                " allowed is a preset without faults, or --tools mock"
+            )
+    elif spec.preset_definition or spec.preset != base.preset:
+        raise SpecError(f"preset = {spec.preset}: allowed with load = fixed; of a live load nothing is planned")
+    if spec.latency_scale != 1.0 and kind not in ("mock", "replay"):
+        raise SpecError(
+            f"latency_scale = {spec.latency_scale:g}: allowed with tools = mock or replay; a call to {kind} tools takes"
+            " what it takes"
+        )
 
 
 def _gpus_wanted_on_cpu(spec: RunSpec) -> bool:

@@ -10,7 +10,9 @@ from harness.protocol.spec import Device, Gpus, Placement
 WORKLOAD = "deep-research"
 SEED = 1
 SAMPLE_HZ = 10.0
-MAX_TURNS = 10  # of a live trajectory: 8 calls, as the plans have at most, an answer, and one to spare
+# Of a live trajectory. A question of 8 hops, the most there are, takes a search, 8 pages and the answer; a malformed
+# first call, or a page that no link leads to and that must be searched for, takes one more each.
+MAX_TURNS = 12
 ASYNC_MAX_STALENESS = 1
 # Warm-up: the pipeline of an async run is full only after max_staleness + 1 updates, and the first step of any
 # run compiles and allocates.

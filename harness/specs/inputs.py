@@ -1,18 +1,23 @@
 """What a request names and a run needs: tools, traces, corpora, data sets and presets, checked and named by content."""
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from harness.protocol.errors import SpecError
+from harness.protocol.errors import EnvError, SpecError
 from workloads.deep_research.presets import PRESETS, decode_preset, encode_preset
+from workloads.deep_research.trace_names import part_of, recordings
 
 GENERATED_CORPUS = re.compile(r"^generated:([0-9]+)$")
 LEAST_PAGES, MOST_PAGES = 1_000, 1_000_000
 DEFAULT_CORPUS = f"generated:{LEAST_PAGES}"
 COLUMNS = ("prompt", "answer", "extra")
+
+UNKNOWN = "unknown"  # digest of what can't be seen from here
 
 _TOOLS = "mock, local, web, web:NAME,NAME, replay:FILE or record:FILE"
 
@@ -52,6 +57,24 @@ def read_tools(tools: str, record: str | None) -> Tools:
     raise SpecError(f"tools = {tools!r}: allowed is {_TOOLS}")
 
 
+def named_providers(kind: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Plain `web` with the providers that it means here, those whose keys are set, e.g. `web:serper,brave`.
+
+    Which are asked is part of the work, and another shell may have other keys. Anything else comes back as it is, and
+    so does `web` where no key is set or the libraries are missing: such a run can be looked at and not started.
+    """
+    if kind != "web":
+        return kind
+    from workloads.deep_research.serving.web.providers import types
+
+    try:
+        known = types()
+    except EnvError:
+        return kind  # said in full by harness.tool_server.check_tools
+    names = [name for name, provider in known.items() if environ.get(provider.key_variable, "").strip()]
+    return f"web:{','.join(names)}" if names else kind
+
+
 def recorded_work(trace: Path) -> dict[str, object]:
     """What a trace says of the questions of its run: seed, corpus, data set, columns; nothing where it does not know.
 
@@ -72,11 +95,18 @@ def _record_file(name: str) -> Path:
         raise SpecError(f"record = {name!r}: there is no folder {path.parent}")
     if path.exists():
         raise SpecError(f"record = {name!r}: there is such a file; a trace is never written over")
+    for beside in recordings(path):
+        for taken in (beside, part_of(beside)):
+            if taken.exists():
+                raise SpecError(f"record = {name!r}: {taken} is there, of an earlier recording; use another name")
     return path
 
 
 def read_corpus(corpus: str, seed: int) -> tuple[str, str]:
-    """(the corpus, its digest). A generated one is named by its recipe: it need not be there yet.
+    """(the corpus, its digest). The same pages have the same digest, wherever they lie.
+
+    A generated one is named by its recipe, as it need not be there yet; one that a user brought by its pages. The
+    format of the index is part of both: another one may rank otherwise.
 
     Raises:
         SpecError: no generated one of that size, no folder, or one without a corpus in it.
@@ -87,15 +117,28 @@ def read_corpus(corpus: str, seed: int) -> tuple[str, str]:
             raise SpecError(f"corpus = {corpus!r}: allowed are {LEAST_PAGES:,} to {MOST_PAGES:,} pages")
         from workloads.deep_research.corpus.generate import VERSION  # loaded by who searches a corpus only
 
-        return corpus, f"generated:{pages}:{seed}:v{VERSION}"
+        return corpus, _recipe(pages, seed, VERSION)
+    from workloads.deep_research.corpus.build import FACTS, FORMAT, read_facts
+
     folder = Path(corpus).expanduser().resolve()
-    facts = folder / "corpus.json"
-    if not facts.is_file():
+    try:
+        facts = read_facts(folder)
+    except SpecError as error:
+        raise SpecError(f"corpus = {corpus!r}: {error}") from None
+    if facts is None:
         raise SpecError(
             f"corpus = {corpus!r}: allowed is generated:PAGES or a folder that `bench tools build` made"
-            f" ({facts} is not there)"
+            f" ({folder / FACTS} is not there)"
         )
-    return str(folder), file_digest(facts, "corpus")
+    if facts.seed is not None and facts.version is not None:
+        return str(folder), _recipe(facts.pages, facts.seed, facts.version)
+    return str(folder), f"pages:{facts.digest}:f{FORMAT}"
+
+
+def _recipe(pages: int, seed: int, version: int) -> str:
+    from workloads.deep_research.corpus.build import FORMAT
+
+    return f"generated:{pages}:{seed}:v{version}:f{FORMAT}"
 
 
 def read_preset(preset: str) -> tuple[str, str]:
@@ -122,8 +165,39 @@ def read_preset(preset: str) -> tuple[str, str]:
     return read.name, encode_preset(read)
 
 
-def read_dataset(dataset: str, columns: Mapping[str, str]) -> tuple[str, str]:
-    """(the data set, its digest): `generated` and `corpus` have none of their own.
+def reward_digest(reward: str) -> str:
+    """Names the content of the module of a reward MODULE:FUNCTION: what it computes is part of the work.
+
+    The module is looked for where this Python would find it, and nothing of it is executed. It runs in the
+    framework's Python, so it may well not be here.
+
+    Returns:
+        "" of a built-in reward, UNKNOWN where the source is not found.
+    """
+    module, sign, _ = reward.partition(":")
+    if not sign:
+        return ""
+    path: list[str] | None = None
+    found = None
+    for number in range(1, module.count(".") + 2):
+        try:
+            # Unlike importlib.util.find_spec it imports no parents, which would run them.
+            found = PathFinder.find_spec(".".join(module.split(".")[:number]), path)
+            path = list((found and found.submodule_search_locations) or ())
+        except (ImportError, KeyError, ValueError, AttributeError, OSError):
+            return UNKNOWN
+        if found is None:
+            return UNKNOWN
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        return UNKNOWN
+    try:
+        return file_digest(Path(found.origin), "reward")
+    except SpecError:
+        return UNKNOWN
+
+
+def read_dataset(dataset: str, columns: Mapping[str, str], corpus_digest: str = "") -> tuple[str, str]:
+    """(the data set, its digest). Questions of a corpus are those of the corpus with that digest.
 
     Raises:
         SpecError: no such file, or columns that are not asked of it.
@@ -134,7 +208,7 @@ def read_dataset(dataset: str, columns: Mapping[str, str]) -> tuple[str, str]:
     if dataset in ("generated", "corpus"):
         if columns:
             raise SpecError(f"columns: allowed with a file; dataset is {dataset}")
-        return dataset, ""
+        return dataset, dataset if dataset == "generated" else f"corpus:{corpus_digest}"
     path = Path(dataset).expanduser().resolve()
     if path.suffix not in (".parquet", ".jsonl"):
         raise SpecError(f"dataset = {dataset!r}: allowed is generated, corpus, or a file .parquet or .jsonl")

@@ -12,12 +12,15 @@ from harness.specs import defaults
 from harness.specs.checks import beyond_cpu, check_spec
 from harness.specs.inputs import (
     DEFAULT_CORPUS,
+    UNKNOWN,
     Tools,
+    named_providers,
     read_corpus,
     read_dataset,
     read_preset,
     read_tools,
     recorded_work,
+    reward_digest,
 )
 from harness.specs.machine import Machine, probe_machine
 from harness.specs.request import KEYS, Request, decode, parse_overrides, read_toml, suggest
@@ -129,6 +132,9 @@ def _fill(
     steps = _or(request.steps, base.steps)
     max_staleness = _or(request.max_staleness, defaults.ASYNC_MAX_STALENESS if placement is Placement.ASYNC else 0)
     tools = read_tools(_or(request.tools, "mock"), request.record)
+    kind = named_providers(tools.kind)
+    if kind != tools.kind:
+        notes.append(f"tools = {kind}: the search providers whose keys are set")
     request = _as_recorded(request, tools, notes)
     load, seed = _or(request.load, Load.FIXED), _or(request.seed, defaults.SEED)
     usual = base.live_context_tokens if load is Load.LIVE else base.context_tokens
@@ -137,7 +143,11 @@ def _fill(
     preset, definition = read_preset(_or(request.preset, base.preset))
     corpus, corpus_digest = _corpus(request.corpus, tools.kind, seed)
     dataset, columns = _or(request.dataset, "corpus" if corpus else "generated"), _or(request.columns, {})
-    dataset, dataset_digest = read_dataset(dataset, columns)
+    dataset, dataset_digest = read_dataset(dataset, columns, corpus_digest)
+    reward = _or(request.reward, "exact" if load is Load.LIVE else "plan")
+    reward_source = reward_digest(reward)
+    if reward_source == UNKNOWN:
+        notes.append(f"reward = {reward}: its source is not found here, so the work digest knows its name only")
 
     spec = RunSpec(
         framework=framework,
@@ -145,7 +155,7 @@ def _fill(
         workload=_or(request.workload, defaults.WORKLOAD),
         preset=preset,
         load=load,
-        tools=tools.kind,
+        tools=kind,
         model=_or(request.model, defaults.CPU_MODEL),
         gpus=gpus,
         nodes=_or(request.nodes, 1),
@@ -167,7 +177,8 @@ def _fill(
         ray_address=_or(request.ray_address, ""),
         latency_scale=_or(request.latency_scale, 1.0),
         preset_definition=definition,
-        reward=_or(request.reward, "exact" if load is Load.LIVE else "plan"),
+        reward=reward,
+        reward_digest=reward_source,
         policy=_or(request.policy, Policy.MODEL),
         thinking=_or(request.thinking, Thinking.KEEP),
         max_turns=_or(request.max_turns, defaults.MAX_TURNS),

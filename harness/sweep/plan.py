@@ -199,7 +199,7 @@ def _check(cells: Sequence[Cell]) -> None:
         raise SpecError("no cell of the sweep can run: " + "; ".join(list(reasons)[:5]))
     fields = [name for name in WORK_FIELDS if name != POOLED]
     for spec in specs[1:]:
-        differing = [name for name in fields if getattr(spec, name) != getattr(specs[0], name)]
+        differing = [name for name in fields if spec.work.get(name) != specs[0].work.get(name)]
         if differing:
             name = differing[0]
             raise SpecError(

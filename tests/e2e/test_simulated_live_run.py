@@ -26,6 +26,8 @@ def test_answers_are_found_over_http_and_rewarded(
     asked = {
         "framework": "simulated", "placement": "async", "tools": "local", "corpus": "generated:1000",
         "load": "live", "policy": "scripted", "thinking": thinking, "steps": 3,
+        # With it prompt 7 has 8 hops, and a malformed first call: the longest way to an answer that there is.
+        "seed": 7,
     }  # fmt: skip
     spec = resolve(asked).spec
     result = run(spec, load_adapter("simulated"), tmp_path / "runs", display=SilentDisplay(), sampler=())
@@ -50,9 +52,16 @@ def test_answers_are_found_over_http_and_rewarded(
         assert answer != UNKNOWN, (rows[row["prompt"]].question, calls)
         if row["sample"] % 2:
             assert answer in (None, WRONG)
+        else:  # the script knows the way, and the limits leave room for it
+            assert judged[row["trajectory_id"]]["ended"] == "answered", (rows[row["prompt"]].hops, calls)
         seen.add((row["sample"] % 2, row["reward"]))
     assert {(0, 1.0), (1, 0.0)} <= seen
-    calls = loaded.tables["tool_calls"].to_pylist()
+    assert "p7-s0-a0" in trained
+    assert rows[7].hops == 8
+    turns = [turn for turn in loaded.tables["turns"].to_pylist() if turn["trajectory_id"] == "p7-s0-a0"]
+    assert len(turns) == 11
+    # What the end of the run cuts off has no answer.
+    calls = [call for call in loaded.tables["tool_calls"].to_pylist() if call["trajectory_id"] in trained]
     assert {call["http_status"] for call in calls if call["tool"] == "web_browser"} == {200}
     assert any(turn["cache_break"] for turn in loaded.tables["turns"].to_pylist()) is (thinking == "strip")
     assert (answers(loaded).untrained_tokens > 0) is (thinking == "strip")

@@ -50,7 +50,6 @@ class _Connection:
     socket: socket.socket
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    used: bool = False  # has carried an answer: the server may have closed it since
     idle_since: float = 0.0
 
     def close(self) -> None:
@@ -174,7 +173,7 @@ class RemoteTools:
         finally:
             pool.busy.discard(id(connection))
             if whole and not pool.closed:
-                connection.used, connection.idle_since = True, time.monotonic()
+                connection.idle_since = time.monotonic()
                 pool.idle.append(connection)
             else:
                 connection.close()

@@ -18,7 +18,7 @@ from harness.protocol.spec import Device, Load, Placement, Policy, RunSpec
 from harness.specs import default_spec, resolve
 from workloads.deep_research.boundary import EpisodeResult, Generated
 from workloads.deep_research.dataset import FILE, Row, write_rows
-from workloads.deep_research.work import Work
+from workloads.deep_research.work import Work, rows_of
 
 
 def live_spec(framework: str, **changes: Any) -> RunSpec:
@@ -32,6 +32,20 @@ def made(folder: Path, codec: Any = CODEC, **changes: Any) -> Work:
     recorder = Recorder(folder / "events.jsonl", make_hello("run", "worker"))
     spec = live_spec("simulated", dataset="corpus", dataset_digest="0", **changes)
     return Work(spec, codec=codec, recorder=recorder, folder=folder, tools=Tools())
+
+
+@pytest.mark.parametrize("load", list(Load))
+def test_rows_that_are_missing_are_never_other_questions(tmp_path: Path, load: Load) -> None:
+    for dataset in ("corpus", "/questions.jsonl"):
+        for folder in (None, tmp_path):
+            with pytest.raises(SpecError, match=r"dataset\.jsonl is not in the run's folder"):
+                rows_of(live_spec("simulated", load=load, dataset=dataset), folder)
+    assert rows_of(live_spec("simulated", load=load), None) == []
+
+
+def test_generated_questions_are_no_file_s(tmp_path: Path) -> None:
+    write_rows([Row(prompt=0, question="Who?")], tmp_path / FILE)
+    assert rows_of(live_spec("simulated"), tmp_path) == []
 
 
 def ask(work: Work, **changes: Any) -> EpisodeResult:
@@ -70,10 +84,14 @@ def test_what_is_missing_is_told_before_the_run(tmp_path: Path) -> None:
         made(tmp_path, codec=object())
 
 
-def test_sglang_keeps_some_of_the_context_back(tmp_path: Path) -> None:
-    policy = Written([FINISH])
-    ask(made(tmp_path, policy=Policy.MODEL, engine="sglang", turn_tokens=4_096), generate=policy.generate)
-    assert len(policy.sent[0]) + policy.samplings[0].max_tokens <= 4_096 - 7
+def test_every_engine_is_given_the_context_that_the_strictest_takes(tmp_path: Path) -> None:
+    lengths = set()
+    for engine in ("sglang", "vllm"):
+        policy = Written([FINISH])
+        ask(made(tmp_path, policy=Policy.MODEL, engine=engine, turn_tokens=4_096), generate=policy.generate)
+        lengths.add(len(policy.sent[0]) + policy.samplings[0].max_tokens)
+    (length,) = lengths
+    assert length <= 4_096 - 7  # SGLang's
 
 
 @pytest.mark.parametrize("framework", ["skyrl", "areal", "verl", "simulated"])

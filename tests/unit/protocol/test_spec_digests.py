@@ -17,7 +17,9 @@ from harness.protocol.spec import (
     Load,
     Offload,
     Placement,
+    Policy,
     RunSpec,
+    Thinking,
 )
 
 SPEC = RunSpec(
@@ -78,6 +80,35 @@ OTHER: dict[str, Any] = {
     "unverified": True,
     "overrides": {"lr": "1e-6"},
     "faults": ("die",),
+    "preset_definition": "{}",
+    "reward": "probe",
+    "reward_digest": "0",
+    "policy": Policy.SCRIPTED,
+    "thinking": Thinking.STRIP,
+    "max_turns": 3,
+    "turn_tokens": 77,
+    "dataset": "corpus",
+    "dataset_digest": "1",
+    "columns": {"prompt": "q"},
+    "corpus": "generated:2000",
+    "corpus_digest": "2",
+    "trace": "/t.parquet",
+    "trace_digest": "3",
+    "web_cache": "off",
+    "allow_private": True,
+    "record": "/r.parquet",
+}
+
+# What each load and each kind of tools do not look at.
+UNUSED_BY_LOAD = {
+    Load.FIXED: {"policy", "thinking", "max_turns", "turn_tokens"},
+    Load.LIVE: {"preset", "preset_definition"},
+}
+UNUSED_BY_TOOLS = {
+    "mock": {"corpus_digest", "trace_digest", "web_cache", "allow_private"},
+    "local": {"latency_scale", "trace_digest", "web_cache", "allow_private"},
+    "replay": {"corpus_digest", "web_cache", "allow_private"},
+    "web:brave": {"latency_scale", "corpus_digest", "trace_digest"},
 }
 
 
@@ -85,21 +116,38 @@ def test_every_field_is_covered() -> None:
     assert set(OTHER) == set(FIELD_NAMES)
 
 
-@pytest.mark.parametrize("name", sorted(OTHER))
-def test_digest_depends_on_exactly_its_fields(name: str) -> None:
-    changed = replace(SPEC, **{name: OTHER[name]})
-    assert (changed.work_digest != SPEC.work_digest) == (name in WORK_FIELDS)
-    assert (changed.spec_digest != SPEC.spec_digest) == (name in WORK_FIELDS + SYSTEM_FIELDS)
+@pytest.mark.parametrize("tools", sorted(UNUSED_BY_TOOLS))
+@pytest.mark.parametrize("load", list(Load))
+def test_digests_depend_on_exactly_what_decides_something(load: Load, tools: str) -> None:
+    spec = replace(SPEC, load=load, tools=tools, dataset_digest="generated")
+    unused = UNUSED_BY_LOAD[load] | UNUSED_BY_TOOLS[tools]
+    for name, value in OTHER.items():
+        if name in ("load", "tools"):
+            continue
+        changed = replace(spec, **{name: value})
+        assert (changed.work_digest != spec.work_digest) == (name in WORK_FIELDS and name not in unused), name
+        assert (changed.spec_digest != spec.spec_digest) == (name in WORK_FIELDS + SYSTEM_FIELDS and name not in unused)
+
+
+def test_loads_and_tools_are_works_of_their_own() -> None:
+    specs = [replace(SPEC, load=load, tools=tools) for load in Load for tools in UNUSED_BY_TOOLS]
+    assert len({spec.work_digest for spec in specs}) == len(specs) == len({spec.spec_digest for spec in specs})
+
+
+def test_data_sets_without_a_digest_of_their_own_are_told_apart() -> None:
+    specs = [replace(SPEC, dataset=name) for name in ("generated", "corpus", "/x.jsonl")]
+    assert len({spec.work_digest for spec in specs}) == 3
 
 
 def test_measuring_choices_are_outside_both_digests() -> None:
-    assert not {"sample_hz", "dcgm", "ray_address", "timeout", "unverified"} & set(WORK_FIELDS + SYSTEM_FIELDS)
+    outside = {"sample_hz", "dcgm", "ray_address", "timeout", "unverified", "record", "corpus", "trace", "columns"}
+    assert not outside & set(WORK_FIELDS + SYSTEM_FIELDS)
     assert not set(WORK_FIELDS) & set(SYSTEM_FIELDS)
 
 
 def test_digests_are_fixed_for_ever() -> None:
     # Baselines are keyed by these: a change of the sums needs a new protocol version.
-    assert (SPEC.work_digest, SPEC.spec_digest) == ("321eb777742d", "cdd292079737")
+    assert (SPEC.work_digest, SPEC.spec_digest) == ("1d988af6016a", "c1215c228d67")
 
 
 def test_order_of_overrides_does_not_matter() -> None:
