@@ -1,5 +1,7 @@
 """What a plain `pytest` leaves out is named at its end, with the reason and the way to run it."""
 
+from typing import Any
+
 import pytest
 
 NEEDS = {
@@ -21,6 +23,19 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
         for marker in NEEDS:
             if item.get_closest_marker(marker) is not None:
                 counts[marker] = counts.get(marker, 0) + 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With several workers only they collect: each tells the process that reports."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash[_LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Hears a worker; all collect the same."""
+    node.config.stash[_LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
