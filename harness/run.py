@@ -173,11 +173,12 @@ def supervise(
             recorder.bye()
     finally:
         clear_scratch(scratch, logs)
+    notes = [*folder.meta["note"], *outcome.notes]
     if tools is not None:
-        folder.write_meta(tools=tools.last_facts())
-    folder.write_meta(
-        **last_facts(outcome), versions=control.progress.versions, note=[*folder.meta["note"], *outcome.notes]
-    )
+        recorded, more = tools.keep_recordings(display.stage)
+        folder.write_meta(tools={**tools.last_facts(), "recorded": list(recorded)})
+        notes += more
+    folder.write_meta(**last_facts(outcome), versions=control.progress.versions, note=notes)
     return outcome
 
 

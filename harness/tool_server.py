@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import RunSpec
+from harness.recordings import free_recordings, keep_recordings
 from workloads.deep_research import remote
 
 MODULE = "workloads.deep_research.serving"
 LOG, STATS = "tool-server.log", "tool-server.json"  # in the run's logs
+RECORDING_GRACE_S = 60.0  # to make its trace whole; what is not done by then is done after the run
 INSTALL = "pip install 'agentic-rl-bench[tools]'"
 LIBRARIES = {
     "aiohttp": "aiohttp",
@@ -33,6 +35,7 @@ class ToolServer:
     stats: Path
     facts: Mapping[str, object] = field(default_factory=dict)  # known before it starts
     withheld: tuple[str, ...] = ()  # environment variables for it alone
+    recordings: tuple[Path, ...] = ()  # traces that it may make
 
     def orders(self) -> dict[str, Any]:
         """The supervisor's orders about it."""
@@ -42,7 +45,12 @@ class ToolServer:
             "service_log": str(self.log),
             "service_ready": str(self.address),
             "withheld": self.withheld,
+            **({"service_grace_s": RECORDING_GRACE_S} if self.recordings else {}),
         }
+
+    def keep_recordings(self, say: Callable[[str], None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """After the run: the traces that it made, made whole here where it was killed, and notes on them."""
+        return keep_recordings(self.recordings, say)
 
     def last_facts(self) -> dict[str, object]:
         """What meta.json holds of it when the run is over: `counters` is None where it left none."""
@@ -63,9 +71,11 @@ def check_tools(spec: RunSpec) -> None:
     """
     if spec.tools == "mock":
         return
-    if spec.nodes > 1:
+    if spec.nodes > 1 or spec.ray_address:
+        where = f"nodes = {spec.nodes}" if spec.nodes > 1 else f"ray_address = {spec.ray_address}"
         raise SpecError(
-            f"tools = {spec.tools}: allowed with nodes = 1; the tool server is reached on its own machine only"
+            f"tools = {spec.tools}: allowed on one machine, with a Ray of its own, and {where}; the tool server is"
+            " reached on its own machine only, by its address in the run's folder"
         )
     require_libraries()
     if spec.tools.partition(":")[0] == "web":
@@ -88,7 +98,22 @@ def require_libraries() -> None:
 def tool_server(folder: Path, spec: RunSpec, corpus: Path | None, facts: Mapping[str, object]) -> ToolServer:
     """The tool server of the run in `folder`; `corpus` is that of local tools, `facts` what is known of it."""
     logs = folder / "logs"
-    address, stats = folder / remote.FILE, logs / STATS
+    kind = spec.tools.partition(":")[0]
+    known = {"kind": spec.tools, "versions": library_versions(), "record": spec.record, **facts}
+    return ToolServer(
+        arguments=server_arguments(folder, spec, corpus),
+        address=folder / remote.FILE,
+        log=logs / LOG,
+        stats=logs / STATS,
+        facts=known,
+        withheld=_key_variables() if kind == "web" else (),
+        recordings=free_recordings(spec.record),
+    )
+
+
+def server_arguments(folder: Path, spec: RunSpec, corpus: Path | None) -> tuple[str, ...]:
+    """The command of the tool server of the run in `folder`. Keys are in its environment, never here."""
+    address, stats = folder / remote.FILE, folder / "logs" / STATS
     arguments = [sys.executable, "-P", "-m", MODULE, "--tools", spec.tools, "--until-eof"]
     arguments += ["--address", str(address), "--stats", str(stats)]
     kind = spec.tools.partition(":")[0]
@@ -101,15 +126,7 @@ def tool_server(folder: Path, spec: RunSpec, corpus: Path | None, facts: Mapping
     if kind == "web":
         arguments += ["--cache", spec.web_cache]
         arguments += ["--allow-private"] if spec.allow_private else []
-    known = {"kind": spec.tools, "versions": library_versions(), "record": spec.record, **facts}
-    return ToolServer(
-        arguments=tuple(arguments),
-        address=address,
-        log=logs / LOG,
-        stats=stats,
-        facts=known,
-        withheld=_key_variables() if kind == "web" else (),
-    )
+    return tuple(arguments)
 
 
 def work_of(spec: RunSpec) -> dict[str, object]:

@@ -22,6 +22,7 @@ from harness.run import RunResult, list_runs, read_status, run
 from harness.specs import resolve
 from results.collect import collect
 from workloads.deep_research.corpus.build import build_corpus, generated_name
+from workloads.deep_research.trace import read_trace, write_trace
 
 BENCH = [sys.executable, "-c", "from harness.cli import main; main()"]
 PAGES, SEED = 1000, 1
@@ -138,7 +139,7 @@ def test_a_provider_without_its_key_is_refused_by_name(tmp_path: Path, monkeypat
 
 def test_a_server_that_cannot_start_ends_the_run_before_the_worker(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
-    trace.write_bytes(b"no trace at all")
+    write_trace(trace, [], {})  # has nothing to replay
     result = local(tmp_path / "runs", tools=f"replay:{trace}")
     assert (result.status, result.exit_code) == ("failed", EnvError.exit_code)
     assert result.reason.startswith("the tool server ended with code 2: the tool server can't start: ")
@@ -172,7 +173,7 @@ def bench(tmp_path: Path, cache: Path) -> Iterator[tuple[subprocess.Popen[str], 
     mark, runs_dir = uuid.uuid4().hex, tmp_path / "runs"
     words = ["run", "--framework", "simulated", "--placement", "async", "--tools", "local", "--runs-dir", str(runs_dir)]
     process = subprocess.Popen(
-        [*BENCH, *words, "--steps", "400"],
+        [*BENCH, *words, "--steps", "400", "--record", str(tmp_path / "calls.parquet")],
         env={**os.environ, "BENCH_TEST_MARK": mark},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -223,6 +224,12 @@ def test_a_killed_server_is_started_once_more_and_that_is_said(
     found = [row for row in collect(run_dir).tables["failures"].to_pylist() if row["type"] == "ServiceLost"]
     assert len(found) == 2
     assert any("started again" in note for note in meta(run_dir)["note"])
+    # Both servers were killed: what they recorded was made whole after them, and is named.
+    traces = [runs_dir.parent / name for name in ("calls.parquet", "calls-restarted.parquet")]
+    assert meta(run_dir)["tools"]["recorded"] == [str(trace) for trace in traces]
+    assert any(str(traces[0]) in note and str(traces[1]) in note for note in meta(run_dir)["note"])
+    assert all(read_trace(trace).complete and read_trace(trace).table.num_rows for trace in traces)
+    assert not list(runs_dir.parent.glob("*.part"))
     lost = [row for row in calls(run_dir) if row["status"] == "error"]
     assert all("tool server" in row["detail"] for row in lost)
 

@@ -1,0 +1,48 @@
+"""Recordings that were left as lines, because the tool server was killed before it had made them whole."""
+
+import fcntl
+import glob
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from harness.protocol.errors import EnvError
+from workloads.deep_research.trace import seal_trace
+from workloads.deep_research.trace_names import part_of
+
+
+def seal_left(path: Path) -> bool:
+    """Makes the trace `path` of the lines beside it, if there are any, and takes those away.
+
+    Returns:
+        False: there are no lines, or whoever writes them is alive.
+
+    Raises:
+        EnvError: `path` can't be written; the lines stay as they are.
+        SpecError: the lines are no recording: its server was killed before the first.
+    """
+    part = part_of(path)
+    try:
+        with part.open("rb") as file:
+            if _written_by_another(file):
+                return False
+            for unfinished in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
+                unfinished.unlink()
+            if not path.exists():  # a trace that has its name is whole
+                seal_trace(part, path)
+            part.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise EnvError(f"{path}: cannot be written: {error.strerror or error}; {part.name} is kept") from None
+    return True
+
+
+def _written_by_another(file: BinaryIO) -> bool:
+    """Whether the writer of the lines still holds them; False on a disk that has no locks."""
+    with suppress(OSError):
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
