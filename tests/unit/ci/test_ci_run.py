@@ -71,7 +71,7 @@ def test_all_of_it(clone: Path) -> None:
     code, lines, calls = ci(clone)
     assert code == 0, "\n".join(lines)
     # 3 tests four times; format, lint, types, layers, wheel; three environments, each twice; six runs; a report
-    assert lines[-1] == "30 passed, 0 failed"
+    assert lines[-1] == "33 passed, 0 failed"
     assert "FLAKY: 0 (passed only when tried again)" in lines
     asked = " ".join(call for call in calls if call.startswith("pytest -m framework"))
     there = [path.name for path in (SCRIPT.parents[1] / "tests/framework").glob("test_*.py")]
@@ -107,13 +107,13 @@ def test_a_flaky_cell_is_named_and_counted(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL_ONCE="colocated async")
     assert code == 0, "\n".join(lines)
     assert lines[-3] == "FLAKY: 2 (passed only when tried again): skyrl colocated, skyrl async"
-    assert lines[-1] == "30 passed, 0 failed"
+    assert lines[-1] == "33 passed, 0 failed"
 
 
 def test_a_cell_that_fails_twice_has_failed(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL="async")
     assert code == 1
-    assert lines[-1] == "29 passed, 1 failed"
+    assert lines[-1] == "32 passed, 1 failed"
     assert any(line.startswith("left for a look") for line in lines)
     assert "FLAKY: 0 (passed only when tried again)" in lines
     assert any(line.startswith("=== FAILED: skyrl async, exit code 4") for line in lines)
