@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,18 @@ def test_a_run_on_a_cluster_that_is_there(framework: str, tmp_path: Path) -> Non
     engine = "vllm"
     python = ensure(adapter.environment(Device.CPU, engine))
     with ray_cluster(python, AHEAD_S, tmp_path, gpus={"node0": 2}) as cluster:
-        command = ["bench", "run", "--framework", framework, "--placement", "async", "--device", "cpu", "--steps", "6"]
+        command = [
+            str(Path(sys.executable).with_name("bench")),
+            "run",
+            "--framework",
+            framework,
+            "--placement",
+            "async",
+            "--device",
+            "cpu",
+            "--steps",
+            "6",
+        ]
         command += ["--ray-address", cluster.address, "--runs-dir", str(tmp_path / "runs")]
         environment = {**os.environ, "BENCH_HOST": "node0"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S)
