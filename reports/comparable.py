@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from harness.protocol.spec import Device
 from reports.case import Case
+from reports.consumed import consumed, uneven_tools
 from reports.provenance import device_of, gpus, non_standard
 
 
@@ -58,7 +59,13 @@ def warnings(cases: Sequence[Case]) -> list[str]:
         busy = [case.run.run_id for case in cases if case.contamination.spoiled]
         said += [f"{', '.join(busy)}: other work ran on the machine (see contamination)"] if busy else []
     ways = [f"{case.run.run_id} is not standard ({way})" for case in cases if (way := non_standard(case.run.spec))]
-    return said + ways
+    uneven = tools_differ(cases)
+    return said + ways + ([f"{uneven}: the ratio holds that difference too"] if uneven else [])
+
+
+def tools_differ(cases: Sequence[Case]) -> str | None:
+    """Why times of runs hold differences of their tools; None where the tools took the same, or as imposed."""
+    return uneven_tools([(case.run, consumed(case.run, case.steps)) for case in cases])
 
 
 def granularity_of(case: Case) -> str | None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.protocol.spec import Device, Placement
+from harness.protocol.spec import Placement
 from reports import figures as pictures
 from reports.accounts import accounts_beside
 from reports.case import Case, labels
-from reports.comparable import bad_run, granularity_of, machines_differ, refusal, warnings
+from reports.comparable import bad_run, granularity_of, machines_differ, refusal, tools_differ, warnings
 from reports.consumed import consumed, consumed_table, same_work
 from reports.cost import cost_section
 from reports.fairness import fairness_table
@@ -16,11 +16,13 @@ from reports.learning import learning_section
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from reports.provenance import (
     NON_STANDARD,
-    SIMULATED,
+    SCRIPTED,
     commit_of,
     device_of,
     differences,
     framework_of,
+    is_scripted,
+    kinds_of,
     non_standard,
     random_weights,
     settings,
@@ -69,7 +71,7 @@ def comparison(cases: Sequence[Case], folder: Path, prices: Prices) -> list[str]
     lines += [
         "## Work consumed",
         "",
-        *consumed_table(shown, work, digests, notes),
+        *consumed_table(cases[0].run.spec, shown, work, digests, notes),
         "",
         captions(cases, names, notes),
         "",
@@ -229,11 +231,7 @@ def _marks(base: Cell, other: Cell, notes: Footnotes) -> str:
 def _title(cases: Sequence[Case]) -> str:
     frameworks = " and ".join(dict.fromkeys(case.run.spec.framework for case in cases))
     placements = ", ".join(dict.fromkeys(case.run.spec.placement.value for case in cases))
-    kinds = []
-    if any(case.run.spec.framework == SIMULATED for case in cases):
-        kinds.append("simulated")
-    if any(case.run.spec.device is Device.CPU and case.run.spec.framework != SIMULATED for case in cases):
-        kinds.append("functional check on CPU")
+    kinds = kinds_of(case.run.spec for case in cases)
     if any(non_standard(case.run.spec) for case in cases):
         kinds.append(NON_STANDARD)
     return f"{frameworks}: {placements}" + (f" ({', '.join(kinds)})" if kinds else "")
@@ -247,6 +245,8 @@ def _may_claim(cases: Sequence[Case]) -> list[str]:
             "**No verdict.** Without GPUs this is a functional check: the frameworks run different engines and share "
             "the cores, so ratios between frameworks, and between placements, say nothing about GPUs."
         )
+    if scripts := [code(case.run.run_id) for case in cases if is_scripted(case.run.spec)]:
+        said.append(f"**{SCRIPTED}** ({', '.join(scripts)})")
     per_cell: dict[tuple[str, str, str], int] = {}
     for case in cases:
         spec = case.run.spec
@@ -262,6 +262,8 @@ def _may_claim(cases: Sequence[Case]) -> list[str]:
             "`generating` rests on the engines' own counts in some runs, and on turns open at the client in others, "
             "where it holds what was queued: take `generating` and `queued` together."
         )
+    if uneven := tools_differ(cases):
+        said.append(f"**Tools took different times**: {escape(uneven)}. Ratios of times hold that difference too.")
     if differs := machines_differ(cases):
         said.append(f"**Not comparable**: {escape(differs)}.")
     spoiled = [f"{code(case.run.run_id)} ({escape(why)})" for case in cases if (why := case.spoiled)]
@@ -292,9 +294,7 @@ def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path, notes: Foo
     ]
     commits = " and ".join(dict.fromkeys(commit_of(case.run) or "unknown commit" for case in cases))
     devices = " and ".join(dict.fromkeys(device_of(case.run) for case in cases))
-    kind = "simulated · " if any(case.run.spec.framework == SIMULATED for case in cases) else ""
-    if not kind and any(not case.gpu for case in cases):
-        kind = "functional check on CPU · "
+    kind = "".join(f"{kind} · " for kind in kinds_of(case.run.spec for case in cases))
     versions = dict.fromkeys(framework_of(case.run) or case.run.spec.framework for case in cases)
     line = f"{kind}{prefix}{' and '.join(versions)} · {devices} · bench {commits}"
     how = "Average seconds of a step in the steady window, by phase, on the track of the pool that trains."
@@ -321,7 +321,7 @@ def _step_title(cases: Sequence[Case]) -> str:
         return plain
     specs = [case.run.spec for case in cases]
     alike = len({(spec.framework, spec.model) for spec in specs}) == 1 and refusal(cases) is None
-    odd = any(non_standard(spec) for spec in specs)
+    odd = any(non_standard(spec) for spec in specs) or any(map(is_scripted, specs)) or tools_differ(cases) is not None
     one, two = (cell([case], case.run.spec.placement.value).step_s for case in cases)
     if not alike or odd or one is None or two is None or specs[0].placement is specs[1].placement:
         return plain

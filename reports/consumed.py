@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.protocol.errors import SpecError
-from reports.markdown import Footnotes, code, number, percent, table
+from harness.protocol.spec import Load, RunSpec
+from reports.markdown import Footnotes, code, escape, number, percent, table
 from reports.provenance import work_differences
+from reports.served import cache_use, imposed
 from results.store import RunTables
 
 TOLERANCE = 0.02  # consumed work that differs by more is flagged
@@ -70,10 +72,53 @@ def consumed(run: RunTables, steps: Sequence[int]) -> Consumed:
     )
 
 
+def uneven_tools(runs: Sequence[tuple[RunTables, Consumed]]) -> str | None:
+    """Why times of those runs hold differences of their tools; None where latencies are imposed, or came out equal.
+
+    What is compared: tool seconds per trained trajectory, and the share of answers that came from the tools' cache.
+    """
+    if not runs or all(imposed(run.spec) for run, _ in runs):
+        return None
+    said = []
+    tool_s = [work.tool_s for _, work in runs if work.trajectories]
+    known = [value for value in tool_s if value is not None]
+    if len(known) < len(tool_s):
+        said.append("tool seconds are not on record for all of them")
+    elif known and max(known) > min(known) * (1 + TOLERANCE):
+        least, most = number(min(known), 4), number(max(known), 4)
+        said.append(f"tool calls took from {least} s to {most} s per trained trajectory")
+    shares = [None if (use := cache_use(run)) is None else use.share for run, _ in runs]
+    found = [share for share in shares if share is not None]
+    if found and len(found) < len(shares):
+        said.append("what came from the tools' cache is not on record for all of them")
+    elif found and max(found) - min(found) > TOLERANCE:
+        said.append(f"from {percent(min(found))} to {percent(max(found))} of the answers came from the tools' cache")
+    if not said:
+        return None
+    tools = " and ".join(dict.fromkeys(run.spec.tools for run, _ in runs))
+    return f"nothing imposed the latencies of the tools ({tools}): {'; '.join(said)}"
+
+
+def _why_different(spec: RunSpec) -> str:
+    """What it means that runs of equal work digests consumed different work."""
+    so = "so their step times are not of equal work"
+    why = []
+    if spec.load is Load.LIVE:
+        why.append("The policy decided what was done, and may decide otherwise in each run")
+    else:
+        why.append("The runs were offered the same plans and trained on different parts of them")
+    if not imposed(spec):
+        why.append(f"nothing imposed the latencies and answers of the tools ({escape(spec.tools)})")
+    return f"{'; '.join(why)}: {so}."
+
+
 def consumed_table(
-    names: Sequence[str], work: Sequence[Consumed], digests: Sequence[str | None], notes: Footnotes
+    spec: RunSpec, names: Sequence[str], work: Sequence[Consumed], digests: Sequence[str | None], notes: Footnotes
 ) -> list[str]:
-    """Consumed work per trained trajectory, one row per run; beside each number its difference from the first run's."""
+    """Consumed work per trained trajectory, one row per run; beside each number its difference from the first run's.
+
+    `spec`: of one of the runs; they were offered the same work.
+    """
     first = work[0]
     rows, flagged = [], []
     for name, one, digest in zip(names, work, digests, strict=True):
@@ -96,8 +141,7 @@ def consumed_table(
     lines = ["Per trajectory trained on in the window:", "", *table(header, rows, "l"), ""]
     if flagged:
         lines.append(
-            f"**Consumed work differs by more than {percent(TOLERANCE)}**: {', '.join(flagged)}. The runs were offered "
-            "the same work and trained on different parts of it, so their step times are not of equal work."
+            f"**Consumed work differs by more than {percent(TOLERANCE)}**: {', '.join(flagged)}. {_why_different(spec)}"
         )
     else:
         lines.append(f"Consumed work differs by at most {percent(TOLERANCE)} from the first run's, where it is known.")

@@ -16,9 +16,9 @@ from reports.fairness import fairness_table
 from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
 from reports.places import without_places
 from reports.provenance import (
-    SIMULATED,
     device_of,
     differences,
+    kinds_of,
     random_weights,
     settings,
 )
@@ -240,9 +240,7 @@ def _steps(shown: Sequence[Pool], folder: Path) -> list[str]:
         parts = {name: sum(each.phases.get(name, 0.0) for each in windows) / total for name in ordered}
         rows.append(bars.Row(name=cell.label, parts=parts, note=f"n = {plural(len(windows), 'run')}"))
     seen = [each for cell in shown for each in cell.seen]
-    kind = "simulated · " if any(each.run.spec.framework == SIMULATED for each in seen) else ""
-    if not kind and any(each.run.spec.device is Device.CPU for each in seen):
-        kind = "functional check on CPU · "
+    kind = "".join(f"{kind} · " for kind in kinds_of(each.run.spec for each in seen))
     models = " and ".join(dict.fromkeys(each.run.spec.model for each in seen))
     facts = [joined(device_of(each.run) for each in seen), f"bench {joined(commit(each) for each in seen)}"]
     picture = pictures.steps_picture(
@@ -274,7 +272,8 @@ def _work(shown: Sequence[Pool], notes: Footnotes) -> list[str]:
     for cell in shown:
         found = {each.digest for each in cell.seen}
         digests.append(None if None in found else found.pop() if len(found) == 1 else f"{len(found)} different")
-    lines = consumed_table([escape(cell.label) for cell in shown], work, digests, notes)
+    spec = shown[0].seen[0].run.spec
+    lines = consumed_table(spec, [escape(cell.label) for cell in shown], work, digests, notes)
     return [*lines, "", "`plans consumed`: one digest where all runs of the cell trained on the same plans."]
 
 

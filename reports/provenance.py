@@ -1,7 +1,7 @@
 """What a run was: its title, its machine, its versions and its settings, for every table and picture."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ from adapters.base import load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import WORK_FIELDS, Device, Load, Placement, Policy, RunSpec
 from reports.markdown import Footnotes, code, escape, number, plural, table
+from reports.served import entry, served
 from results.store import RunTables
 
 SIMULATED = "simulated"
 NON_STANDARD = "non-standard"
+ON_CPU = "functional check on CPU"
 SCRIPTED_KIND = "scripted policy"
 SCRIPTED = "Scripted policy: the model did not decide. It scored the script's tokens, and was trained on them."
 STEPS_ONLY = "recorded with steps only (BENCH_RECORD=steps)"
@@ -20,13 +22,25 @@ NOT_SAID = "the adapter says nothing of this cell, or is not installed here"
 _SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
 
 
+def kinds_of(specs: Iterable[RunSpec]) -> list[str]:
+    """What a title must say so that nobody mistakes any of the runs for a model at work on GPUs; empty if all are."""
+    listed = list(specs)
+    told = {
+        SIMULATED: any(spec.framework == SIMULATED for spec in listed),
+        ON_CPU: any(spec.device is Device.CPU and spec.framework != SIMULATED for spec in listed),
+        SCRIPTED_KIND: any(is_scripted(spec) for spec in listed),
+    }
+    return [kind for kind, said in told.items() if said]
+
+
 def kind_of(spec: RunSpec) -> str | None:
-    """What a title must say so that nobody mistakes the run for a measurement of GPUs; None for a run on GPUs."""
-    if spec.framework == SIMULATED:
-        return "simulated"
-    if spec.device is Device.CPU:
-        return "functional check on CPU"
-    return None
+    """The same of one run, e.g. `functional check on CPU, scripted policy`; None for a model at work on GPUs."""
+    return ", ".join(kinds_of([spec])) or None
+
+
+def is_scripted(spec: RunSpec) -> bool:
+    """Whether a script, and not the model, decided what was done."""
+    return spec.policy is Policy.SCRIPTED
 
 
 def non_standard(spec: RunSpec) -> str | None:
@@ -43,8 +57,7 @@ def non_standard(spec: RunSpec) -> str | None:
 
 def title(spec: RunSpec) -> str:
     """E.g. `skyrl, async: functional check on CPU, non-standard`."""
-    scripted = SCRIPTED_KIND if spec.policy is Policy.SCRIPTED else None
-    kinds = [kind for kind in (kind_of(spec), scripted, NON_STANDARD if non_standard(spec) else None) if kind]
+    kinds = [*kinds_of([spec]), *([NON_STANDARD] if non_standard(spec) else [])]
     return f"{spec.framework}, {spec.placement.value}" + (f": {', '.join(kinds)}" if kinds else "")
 
 
@@ -55,7 +68,7 @@ def steps_only(run: RunTables) -> bool:
 
 def caveat(spec: RunSpec) -> str | None:
     """The sentence under such a title."""
-    said = [_of_device(spec), SCRIPTED if spec.policy is Policy.SCRIPTED else None]
+    said = [_of_device(spec), SCRIPTED if is_scripted(spec) else None]
     return " ".join(text for text in said if text) or None
 
 
@@ -75,7 +88,7 @@ def _of_device(spec: RunSpec) -> str | None:
 def device_of(run: RunTables) -> str:
     """The devices in words: `8 x NVIDIA H100 80GB HBM3`, or `CPU, 2 cores`."""
     if run.spec.device is Device.CPU:
-        cores = _at(run.meta, "machine", "cores")
+        cores = entry(run.meta, "machine", "cores")
         return "CPU" if cores is None else f"CPU, {cores} cores"
     names = [str(gpu.get("name") or "GPU of unknown model") for gpu in gpus(run)]
     if not names:
@@ -145,12 +158,12 @@ def provenance(run: RunTables, notes: Footnotes) -> list[str]:
     def known(value: object) -> str:
         return notes.unknown(unread) if value is None or value == "" else escape(value)
 
-    machine = [_at(meta, "machine", key) for key in ("host", "cpu")]
-    cores, memory = _at(meta, "machine", "cores"), _at(meta, "machine", "memory_bytes")
+    machine = [entry(meta, "machine", key) for key in ("host", "cpu")]
+    cores, memory = entry(meta, "machine", "cores"), entry(meta, "machine", "memory_bytes")
     facts = [*machine, cores and f"{cores} cores", memory and f"{number(float(memory) / 2**30)} GiB memory"]
-    environment = [_at(meta, "environment", key) for key in ("name", "status")]
-    python = _at(meta, "environment", "python")
-    pins = _at(meta, "environment", "pins_digest")
+    environment = [entry(meta, "environment", key) for key in ("name", "status")]
+    python = entry(meta, "environment", "python")
+    pins = entry(meta, "environment", "pins_digest")
     rows = [
         ["run", code(run.run_id)],
         ["machine", known(", ".join(str(fact) for fact in facts if fact))],
@@ -162,6 +175,7 @@ def provenance(run: RunTables, notes: Footnotes) -> list[str]:
         ["versions", known(_joined(*(f"{name} {value}" for name, value in sorted(_versions(run).items()))))],
         ["model", escape(spec.model) + (" (random weights)" if random_weights(spec) else "")],
         ["work", _work(spec)],
+        *([] if spec.tools == "mock" else [["tools", known(served(run))]]),
         ["placement", escape(_placement(spec))],
         ["work digest", code(spec.work_digest)],
         ["spec digest", code(spec.spec_digest)],
@@ -207,16 +221,16 @@ def differences(runs: Sequence[RunTables]) -> list[tuple[str, list[str]]]:
 
     def facts(run: RunTables) -> dict[str, str]:
         seen = {
-            "host": _at(run.meta, "machine", "host"),
-            "CPU": _at(run.meta, "machine", "cpu"),
-            "cores": _at(run.meta, "machine", "cores"),
-            "memory": _at(run.meta, "machine", "memory_bytes"),
-            "kernel": _at(run.meta, "machine", "kernel"),
+            "host": entry(run.meta, "machine", "host"),
+            "CPU": entry(run.meta, "machine", "cpu"),
+            "cores": entry(run.meta, "machine", "cores"),
+            "memory": entry(run.meta, "machine", "memory_bytes"),
+            "kernel": entry(run.meta, "machine", "kernel"),
             "device": device_of(run),
             "framework": framework_of(run),
             "bench": _version(run.meta.get("bench_version"), commit_of(run)),
-            "environment": _at(run.meta, "environment", "name"),
-            "pins": _at(run.meta, "environment", "pins_digest"),
+            "environment": entry(run.meta, "environment", "name"),
+            "pins": entry(run.meta, "environment", "pins_digest"),
             "GPUs": str(run.spec.total_gpus),
             "offload": run.spec.offload.value,
             "micro_batch_tokens": run.spec.micro_batch_tokens,
@@ -251,7 +265,9 @@ def _work(spec: RunSpec) -> str:
         spec.workload,
         f"preset {spec.preset}",
         f"load {spec.load.value}" + (" (plan imposed)" if spec.load is Load.FIXED else ""),
+        *_decisions(spec),
         f"tools {spec.tools}",
+        *_inputs(spec),
         f"{spec.batch_size} prompts x {spec.group_size} = {spec.trajectories_per_step} trajectories a step",
         f"context {spec.context_tokens:,} tokens",
         f"seed {spec.seed}",
@@ -259,6 +275,33 @@ def _work(spec: RunSpec) -> str:
     if spec.latency_scale != 1.0:
         parts.append(f"latency scale {spec.latency_scale:g}")
     return escape(", ".join(parts))
+
+
+def _decisions(spec: RunSpec) -> list[str]:
+    """Who decides what is done in a live load, within which limits, and what is rewarded."""
+    reward = f"reward {spec.reward}"
+    if spec.load is Load.FIXED:
+        return [reward]
+    limits = f"at most {plural(spec.max_turns, 'turn')} of {spec.turn_tokens:,} generated tokens"
+    return [f"policy {spec.policy.value}", f"thinking {spec.thinking.value}", limits, reward]
+
+
+def _inputs(spec: RunSpec) -> list[str]:
+    """Data set, corpus and trace by name and digest; a file by its name alone: where it lies is nobody's business."""
+    parts = []
+    if spec.load is Load.LIVE or spec.dataset != "generated":
+        parts.append(_named("data set", spec.dataset, spec.dataset_digest))
+    if spec.corpus:
+        parts.append(_named("corpus", spec.corpus, spec.corpus_digest))
+    if spec.trace:
+        parts.append(_named("trace", spec.trace, spec.trace_digest))
+    if spec.tools.startswith("web"):
+        parts.append(f"web cache {spec.web_cache}" + (", private networks allowed" if spec.allow_private else ""))
+    return parts
+
+
+def _named(what: str, value: str, digest: str) -> str:
+    return f"{what} {Path(value).name}" + (f" ({digest})" if digest else "")
 
 
 def _placement(spec: RunSpec) -> str:
@@ -289,11 +332,3 @@ def _notes(run: RunTables) -> Sequence[object]:
     if isinstance(notes, str):
         return [notes]
     return notes if isinstance(notes, list) else []
-
-
-def _at(meta: Mapping[str, Any], *keys: str) -> Any:
-    """A nested entry, or None: meta.json of a killed run may lack anything."""
-    value: Any = meta
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

@@ -4,8 +4,19 @@ from collections.abc import Iterable, Sequence
 
 from harness.protocol.spec import Device
 from harness.sweep.plan import POOLED
+from reports.consumed import uneven_tools
 from reports.markdown import code, escape, plural
-from reports.provenance import NON_STANDARD, SIMULATED, commit_of, device_of, framework_of, non_standard, verified_on
+from reports.provenance import (
+    NON_STANDARD,
+    SCRIPTED,
+    commit_of,
+    device_of,
+    framework_of,
+    is_scripted,
+    kinds_of,
+    non_standard,
+    verified_on,
+)
 from reports.replicates import Pool, Seen
 
 
@@ -13,11 +24,7 @@ def title(cells: Sequence[Pool], seen: Sequence[Seen]) -> str:
     """Frameworks x placements, and what kind of runs they are."""
     frameworks = ", ".join(dict.fromkeys(cell.framework for cell in cells))
     placements = ", ".join(dict.fromkeys(cell.placement for cell in cells))
-    kinds = []
-    if any(each.run.spec.framework == SIMULATED for each in seen):
-        kinds.append("simulated")
-    if any(each.run.spec.device is Device.CPU and each.run.spec.framework != SIMULATED for each in seen):
-        kinds.append("functional check on CPU")
+    kinds = kinds_of(each.run.spec for each in seen)
     if any(non_standard(each.run.spec) for each in seen):
         kinds.append(NON_STANDARD)
     return f"Sweep: {frameworks} x {placements}" + (f" ({', '.join(kinds)})" if kinds else "")
@@ -31,6 +38,10 @@ def claims(cells: Sequence[Pool], seen: Sequence[Seen]) -> list[str]:
             "**No verdict.** Without GPUs this is a functional check: the frameworks run different engines and share "
             "the cores, so ratios between frameworks, and between placements, say nothing about GPUs."
         )
+    if scripts := [cell.label for cell in cells if any(is_scripted(each.run.spec) for each in cell.seen)]:
+        said.append(f"**{SCRIPTED}** ({escape(', '.join(scripts))})")
+    if uneven := uneven_tools([(each.run, each.work) for each in seen]):
+        said.append(f"**Tools took different times**: {escape(uneven)}. Ratios of times hold that difference too.")
     few = [cell.label for cell in cells if len(cell.seen) == 1]
     if few:
         said.append(f"One run only, so no interval and no claim about a difference: {escape(', '.join(few))}.")
