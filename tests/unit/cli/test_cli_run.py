@@ -21,7 +21,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.delenv("BENCH_SKYRL_PYTHON", raising=False)
+    for name in ("BENCH_SKYRL_PYTHON", "SEARXNG_URL", "SERPER_API_KEY", "TAVILY_API_KEY", "BRAVE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("harness.envs.reachable.ask_pip", lambda *_: [Reachable(pin=TORCH, found=True)])
 
 
@@ -45,6 +46,31 @@ def test_dry_run_prints_all_and_writes_nothing(tmp_path: Path, capsys: pytest.Ca
     assert RunSpec.from_json(spec).overrides["trainer.policy.optimizer_config.lr"] == "1e-3"
     assert call(arguments) == 0
     assert capsys.readouterr().out == first.out
+
+
+def test_dry_run_says_how_the_tool_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([*PLACED, "--tools", "local", "--seed", "3", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if "workloads.deep_research.serving" in line]
+    for part in ("--tools local", f"--address {tmp_path}/runs/RUN/tools.json", f"--corpus {tmp_path}/cache/corpora/"):
+        assert part in line
+    assert list(tmp_path.iterdir()) == []  # the corpus is not built either
+
+    monkeypatch.setenv("BRAVE_API_KEY", "not-to-be-shown")
+    assert call([*PLACED, "--tools", "web", "--web-cache", "off", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "--tools web:brave" in out
+    assert "--cache off" in out
+    assert "not-to-be-shown" not in out
+
+    monkeypatch.delenv("BRAVE_API_KEY")
+    assert call([*PLACED, "--tools", "web", "--dry-run"]) == 0
+    assert "this machine can't start it: --tools web has no search provider" in capsys.readouterr().out
+
+    assert call([*PLACED, "--dry-run"]) == 0
+    assert "tool server\n  none" in capsys.readouterr().out
 
 
 def test_dry_run_of_an_8_gpu_node_works_here(capsys: pytest.CaptureFixture[str]) -> None:
