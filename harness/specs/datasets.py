@@ -7,6 +7,7 @@ question); an answer is a text, a number or a list of texts that are all right, 
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def _question(value: object, where: str) -> str:
         where += " (a chat: its last message of the user)"
     if not isinstance(value, str) or not value.strip():
         raise SpecError(f"{where}: allowed is a text or a chat with a user's message, found {_shown(value)}")
-    return value.strip()
+    return _writable(value.strip(), where)
 
 
 def _answers(value: object, where: str, needed: bool) -> tuple[str, ...]:
@@ -129,6 +130,8 @@ def _answers(value: object, where: str, needed: bool) -> tuple[str, ...]:
         return ()
     values = value if isinstance(value, list) else [value]
     texts = tuple(_text(one) for one in values)
+    for text in texts:
+        _writable(text, where)
     if not texts or any(not text for text in texts):
         raise SpecError(f"{where}: allowed is a text, a number or a list of such, found {_shown(value)}")
     return texts
@@ -147,17 +150,23 @@ def _extra(value: object, where: str) -> Mapping[str, object]:
     if value is None:
         return {}
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             value = json.loads(value)
-        except ValueError:
-            return {"extra": value}
-    if not isinstance(value, dict):
-        return {"extra": value}
+    found = value if isinstance(value, dict) else {"extra": value}
     try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
+        _writable(json.dumps(found, ensure_ascii=False), where)
+    except (TypeError, ValueError, RecursionError) as error:
         raise SpecError(f"{where}: cannot be written as JSON: {error}") from None
-    return value
+    return found
+
+
+def _writable(text: str, where: str) -> str:
+    """The text, which UTF-8 must be able to hold: half of a surrogate pair, as broken JSON has it, it can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(f"{where}: not a text that UTF-8 can hold: {error.reason} at {error.start}") from None
+    return text
 
 
 def _shown(value: object) -> str:

@@ -119,6 +119,23 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_dataset(tmp_path / "dated.parquet", {"extra": "x"})
 
 
+@pytest.mark.parametrize("value", [datetime.datetime(2026, 1, 1), b"\x00\xff", [datetime.date(2026, 1, 1)]])
+def test_extra_that_json_does_not_know_is_named(tmp_path: Path, value: object) -> None:
+    path = written(tmp_path, "parquet", [{"question": "a", "answer": "b", "x": value}])
+    with pytest.raises(SpecError, match="row 1, column x: cannot be written as JSON"):
+        read_dataset(path, {"extra": "x"})
+
+
+@pytest.mark.parametrize("column", ["question", "answer", "x"])
+def test_half_a_surrogate_pair_is_named(tmp_path: Path, column: str) -> None:
+    row = {"question": "a", "answer": "b", "x": {"k": "c"}}
+    row[column] = {"k": "\ud800"} if column == "x" else "bad \ud800 sur"
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps(row))  # as an escape: the file itself is good UTF-8
+    with pytest.raises(SpecError, match=rf"row 1, column {column}: not a text that UTF-8 can hold"):
+        write_rows(read_dataset(path, {"extra": "x"}), tmp_path / "rows.jsonl")
+
+
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
     rows = [
         Row(prompt=0, question="Wo\u2028?", answers=("a", "b"), hops=2, start_url="http://a.test/", extra={"x": [1]}),
