@@ -168,7 +168,7 @@ def _tell(text: str) -> None:
 def _report(run_dir: Path) -> str:
     with traceback_into(run_dir, "reporting"):
         from harness.cli.figures import keep_figures
-        from harness.cli.summary import summary
+        from harness.cli.summary import rows_of, summary
         from harness.protocol.spec import Device
         from reports.report import write_report
         from results.store import load_run
@@ -176,4 +176,5 @@ def _report(run_dir: Path) -> str:
         run = load_run(run_dir)
         figures = keep_figures(run)
         report = write_report([run_dir], run_dir)
-        return summary(figures, report, gpus=run.spec.device is Device.CUDA)
+        more = rows_of(run, planned_faults=figures.adherence.planned_faults)
+        return summary(figures, report, gpus=run.spec.device is Device.CUDA, more=more)

@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cli.output import table
+from results.learning import decided_by_policy, learning
 from results.metrics import Figure, RunFigures
+from results.store import RunTables
+from results.tool_figures import tool_figures
+
+Row = tuple[str, str, str, str]
 
 # Figure, words, how its value is shown. SLOT: GPU, or process on a machine without.
 _SHOWN: tuple[tuple[str, str, str], ...] = (
@@ -33,10 +38,11 @@ _NARROWEST = 24  # of the notes' column: below it, wrapped notes are harder to r
 _OF_GPUS = frozenset({"power_utilisation_ratio", "joules_per_trained_trajectory"})
 
 
-def summary(found: RunFigures, report: Path, *, gpus: bool, width: int | None = None) -> str:
+def summary(found: RunFigures, report: Path, *, gpus: bool, more: Sequence[Row] = (), width: int | None = None) -> str:
     """A small table and the report's path. Without GPUs no GPU figure is shown at all, not even as unknown.
 
-    `width`: columns that notes are wrapped to; None: those of the terminal, and no limit where there is none.
+    `more`: rows of this run alone (`rows_of`). `width`: columns that notes are wrapped to; None: those of the terminal,
+    and no limit where there is none.
     """
     width = _terminal_width() if width is None else width
     slot = "GPU" if gpus else "process"
@@ -45,6 +51,7 @@ def summary(found: RunFigures, report: Path, *, gpus: bool, width: int | None = 
         for metric, words, form in _SHOWN
         if gpus or metric not in _OF_GPUS
     ]
+    rows += more
     proof = found.sync_proof
     if proof.proven:
         sync = "proven"
@@ -63,6 +70,41 @@ def summary(found: RunFigures, report: Path, *, gpus: bool, width: int | None = 
     return f"{head}\n\n{table(_wrapped(rows, width), _HEADER)}\n\nreport: {report}"
 
 
+def rows_of(run: RunTables, *, planned_faults: int) -> list[Row]:
+    """Rows that only some runs have: tool calls that could go wrong, a reward that the policy decides.
+
+    `planned_faults`: calls that were planned to fail or to answer badly.
+    """
+    rows = []
+    if run.spec.tools != "mock" or planned_faults:
+        rows.append(_tool_calls(run, planned_faults))
+    if decided_by_policy(run):
+        rows.append(_reward(run))
+    return rows
+
+
+def _tool_calls(run: RunTables, planned_faults: int) -> Row:
+    found = tool_figures(run)
+    if found.why_none is not None:
+        return "tool calls", "none", "0", found.why_none
+    failed = sum(each.calls for each in found.outcomes if each.status != "ok")
+    added = found.beyond_planned if found.beyond_planned.n else found.beyond_served
+    notes = ["overhead unknown" if added.p99_ns is None else f"overhead p99 {added.p99_ns / 1e6:.1f} ms"]
+    if planned_faults:
+        notes.append(f"{planned_faults:,} planned to fail or to answer badly")
+    return "tool calls", f"{failed:,} of {found.calls:,} not ok", str(found.calls), "; ".join(notes)
+
+
+def _reward(run: RunTables) -> Row:
+    course = learning(run)
+    if course is None:
+        return "reward", "unknown", "", "fewer than two steps have rewards on record"
+    note = "mean of the first quarter of the steps, then of the last"
+    if course.low is not None and course.high is not None:
+        note += f"; change {course.gain:+.3f}, 95 % interval {course.low:+.3f} to {course.high:+.3f}"
+    return "reward", f"{course.first:.3f} to {course.last:.3f}", str(len(course.points)), note
+
+
 def _terminal_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
@@ -71,7 +113,7 @@ def _singular(text: str) -> str:
     return re.sub(r"(?<![\d.,])1 steps\b", "1 step", text)
 
 
-def _wrapped(rows: Sequence[tuple[str, str, str, str]], width: int) -> list[tuple[str, str, str, str]]:
+def _wrapped(rows: Sequence[Row], width: int) -> list[tuple[str, str, str, str]]:
     """Rows whose notes go on in lines below, under the notes' own column. No width: as they are."""
     before = sum(max(len(row[i]) for row in [_HEADER, *rows]) + 2 for i in range(3))
     room = max(width - before, _NARROWEST)
@@ -84,9 +126,7 @@ def _wrapped(rows: Sequence[tuple[str, str, str, str]], width: int) -> list[tupl
     return lines
 
 
-def _row(
-    figures: Mapping[str, Figure], metric: str, words: str, form: str, no_window: str | None
-) -> tuple[str, str, str, str]:
+def _row(figures: Mapping[str, Figure], metric: str, words: str, form: str, no_window: str | None) -> Row:
     figure = figures.get(metric)
     if figure is None or figure.value is None:
         note = (figure.note if figure else None) or ""
