@@ -169,15 +169,16 @@ class Case:
 
     def _adherence(self, notes: Footnotes) -> str:
         found = self.figures.adherence
+        missing = f"; **{plural(found.not_replayed, 'tool call')} not in the trace**" if found.not_replayed else ""
         if found.content_ratio is None:
-            return notes.unknown(found.why_none or "nothing was planned")
+            return notes.unknown(found.why_none or "nothing was planned") + missing
         share = percent(found.content_ratio)
         text = f"{share}: {found.adhering:,} of {found.started:,} started trajectories as planned"
         if found.adhering != found.started:
             text = f"**{text}** ({found.deviation_count:,} deviations)"
         if found.undercut:
             text += f"; **{found.undercut:,} tool calls were shorter than planned**"
-        return text + ("; timing distorted" if found.timing_distorted else "")
+        return text + missing + ("; timing distorted" if found.timing_distorted else "")
 
     def _coverage(self, notes: Footnotes) -> str:
         account = self.figures.account

@@ -206,6 +206,7 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
             f"{found.failed_calls:,} of {found.finished_calls:,}",
         ],
         *([["faults as planned", f"{found.planned_faults:,}"]] if found.planned_faults else []),
+        *([] if found.not_replayed is None else [["calls that got no recording", f"{found.not_replayed:,}"]]),
         ["calls shorter than planned", f"{found.undercut:,} of {found.finished_calls:,}"],
         ["timing distorted", _yes(found.timing_distorted, notes, "no tool call was timed")],
         ["digest of the plans consumed", _digest(found, notes)],

@@ -4,7 +4,8 @@ MEASURING.md, "Plan adherence": content must be 100 % over all started trajector
 
 Mock tools are imposed by the plan, faults included: a latency or an outcome that it did not ask for is a deviation.
 All other tools take what they take and end as they end: that is data (`results.tool_figures`), not a deviation. Where
-such a call had a latency imposed nevertheless, as in a replay, its timing is compared with that.
+such a call had a latency imposed nevertheless, as in a replay, its timing is compared with that. A call of a replay
+that got no recording had nothing imposed: that is a deviation.
 """
 
 import hashlib
@@ -25,7 +26,9 @@ from workloads.deep_research.faults import status_of
 from workloads.deep_research.plan import TrajectoryPlan, Turn
 
 MOCK = "mock"  # the tools that a plan imposes
+REPLAY = "replay"  # the tools that a trace imposes
 OK = "ok"  # the status of a call that answered
+UNANSWERED = ("timeout", "cancelled")  # of calls that the agent or something else ended, whatever the trace had
 SHOWN = 20  # deviations told in words
 DISTORTED_NS = 50_000_000  # an overshoot that never distorts
 DISTORTED_SHARE = 0.05  # of the planned latency: nor does this
@@ -57,6 +60,8 @@ class Adherence:
     failed_calls: int
     """Finished calls that did not end as planned (a deviation, whatever stood in for the answer); of tools that the
     plan does not impose, those that did not end as `ok` (no deviation)."""
+    not_replayed: int | None
+    """Calls of a replay that got no recording: the trace has none, or the tool server was gone. None: no replay."""
     generated_tokens: int
     """Ids the engine returned in them."""
     deviation_count: int
@@ -134,7 +139,7 @@ def check_adherence(run: RunTables) -> Adherence:
     turns, calls = _Groups(run.tables["turns"], _TURN_COLUMNS), _Groups(run.tables["tool_calls"], _CALL_COLUMNS)
     last_end_ns: int | None = pc.max(run.tables["steps"]["end_ns"]).as_py()
     why_none = plans.why_none or (None if trajectories.num_rows else "no trajectory started")
-    tally = _Tally(imposed=run.spec.tools == MOCK)
+    tally = _Tally(imposed=run.spec.tools == MOCK, replay=run.spec.tools == REPLAY)
     columns = (
         "trajectory_id prompt sample status end_ns turns tool_calls prompt_tokens generated_tokens observation_tokens"
     )
@@ -156,6 +161,7 @@ def check_adherence(run: RunTables) -> Adherence:
         imposed=tally.imposed,
         planned_faults=tally.planned_faults,
         failed_calls=tally.failed_calls,
+        not_replayed=_not_replayed(run),
         generated_tokens=tally.generated_tokens,
         deviation_count=tally.deviation_count,
         deviations=tuple(tally.deviations),
@@ -219,8 +225,9 @@ def _loss_tokens(run: RunTables) -> tuple[int | None, int | None, int]:
 class _Tally:
     """What the comparison found, so far."""
 
-    def __init__(self, *, imposed: bool) -> None:
+    def __init__(self, *, imposed: bool, replay: bool) -> None:
         self.imposed = imposed
+        self.replay = replay
         self.planned_faults = 0
         self.unfinished = self.adhering = self.turns = self.tool_calls = self.generated_tokens = 0
         self.failed_calls = self.finished_calls = self.undercut = 0
@@ -249,6 +256,7 @@ class _Tally:
             found = ["it is not known which plan it follows"]
         else:
             found = list(_content(row, plan, replies, calls, whole=whole, imposed=self.imposed))
+            found += _missing(calls) if self.replay else ()
             self._time(plan, calls, whole=whole)
         self.adhering += not found
         self.deviation_count += len(found)
@@ -278,6 +286,22 @@ class _Tally:
                 continue
             self.overshoots_ns.append(over)
             self.excesses_ns.append(over - max(DISTORTED_NS, DISTORTED_SHARE * planned))
+
+
+def _not_replayed(run: RunTables) -> int | None:
+    if run.spec.tools != REPLAY:
+        return None
+    calls = run.tables["tool_calls"].select(["turn", "tool", "status", "planned_ns"])
+    return len(_missing(calls.filter(calls["planned_ns"].is_null()).to_pylist()))
+
+
+def _missing(calls: Sequence[dict[str, Any]]) -> list[str]:
+    """The calls of a replay that were answered without a recording: nothing was imposed on them."""
+    return [
+        f"turn {call['turn']}: {call['tool']} was not replayed, it ended as {call['status'] or 'unknown'}"
+        for call in calls
+        if call["planned_ns"] is None and call["status"] not in UNANSWERED
+    ]
 
 
 def _outcome(turn: Turn | None, *, imposed: bool) -> str:

@@ -74,7 +74,8 @@ class ToolFigures:
     beyond_served: Spread
     processes: tuple[ProcessOverhead, ...]
     not_found: int
-    """Calls that ended as `not_found`: of a replay, those that the trace has no recording for."""
+    """Calls that ended as `not_found` with no latency imposed: of a replay, those that the trace has no recording for
+    (what was recorded as not found is none of them)."""
     not_found_first: tuple[tuple[str, str], ...]
     """The first 5 different ones: tool and argument (as recorded: cut)."""
 
@@ -84,7 +85,8 @@ def tool_figures(run: RunTables) -> ToolFigures:
     rows: list[dict[str, Any]] = run.tables["tool_calls"].select([*_COLUMNS]).to_pylist()
     kept = [row for row in rows if row["status"] != CANCELLED]
     roles = {(row["host"], row["pid"]): row["role"] for row in _processes(run)}
-    missing = sorted((row for row in kept if row["status"] == NOT_FOUND), key=lambda row: row["start_ns"])
+    missing = [row for row in kept if row["status"] == NOT_FOUND and row["planned_ns"] is None]
+    missing.sort(key=lambda row: row["start_ns"])
     named = dict.fromkeys((row["tool"] or "unknown", row["argument"] or "") for row in missing)
     places = sorted({(row["host"], row["pid"]) for row in kept})
     return ToolFigures(

@@ -9,6 +9,8 @@ import pytest
 from small_runs import MS, follow, hello, make_run, make_spec, plan_of
 
 from harness.protocol.events import Event, Span
+from reports.markdown import Footnotes
+from reports.tables import adherence_table
 from results.adherence import Adherence, check_adherence
 from results.collect import collect
 from workloads.deep_research.faults import status_of
@@ -113,3 +115,42 @@ def test_a_replayed_call_that_failed_at_once_is_no_undercut(tmp_path: Path) -> N
     events = calls(follow(PLAN, 2_000), took_ns=MS, planned_ns=7 * MS, status="timeout")
     found = checked(tmp_path, *events, tools="replay", trace="t.parquet", trace_digest="a")
     assert (found.content_ratio, found.undercut, found.calls_timed, found.failed_calls) == (1.0, 0, 0, CALLS)
+
+
+REPLAY = {"tools": "replay", "trace": "t.parquet", "trace_digest": "a"}
+
+
+def test_a_replay_that_misses_calls_does_not_adhere(tmp_path: Path) -> None:
+    events = calls(
+        follow(PLAN, 2_000),
+        took_ns=9 * MS,
+        planned_ns=lambda turn: 7 * MS if turn else None,
+        status=lambda turn: "ok" if turn else "not_found",
+    )
+    found = checked(tmp_path, *events, **REPLAY)
+    assert (found.content_ratio, found.deviation_count, found.not_replayed) == (0.0, 1, 1)
+    assert found.deviations[0].endswith(f"turn 0: {PLAN.turns[0].tool} was not replayed, it ended as not_found")
+    table = "\n".join(adherence_table(found, Footnotes()))
+    assert "| calls that got no recording | 1 |" in table
+
+
+def test_what_was_recorded_as_not_found_or_took_too_long_was_replayed(tmp_path: Path) -> None:
+    gone = calls(follow(PLAN, 2_000), took_ns=9 * MS, planned_ns=7 * MS, status="not_found")
+    found = checked(tmp_path / "gone", *gone, **REPLAY)
+    assert (found.content_ratio, found.not_replayed) == (1.0, 0)
+    # The agent gave up waiting for what is in the trace: nothing answered it.
+    late = calls(follow(PLAN, 2_000), took_ns=9 * MS, planned_ns=None, status="timeout")
+    found = checked(tmp_path / "late", *late, **REPLAY)
+    assert (found.content_ratio, found.not_replayed) == (1.0, 0)
+
+
+def test_calls_that_a_replay_lost_with_its_server_deviate(tmp_path: Path) -> None:
+    lost = calls(follow(PLAN, 2_000), took_ns=9 * MS, planned_ns=None, status="error")
+    found = checked(tmp_path, *lost, **REPLAY)
+    assert (found.content_ratio, found.not_replayed) == (0.0, CALLS)
+
+
+def test_other_tools_have_nothing_to_replay(tmp_path: Path) -> None:
+    found = checked(tmp_path, *calls(follow(PLAN, 2_000), planned_ns=None, status="not_found"), tools="local")
+    assert (found.content_ratio, found.not_replayed) == (1.0, None)
+    assert "no recording" not in "\n".join(adherence_table(found, Footnotes()))

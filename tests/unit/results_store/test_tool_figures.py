@@ -87,6 +87,11 @@ def test_a_replay_says_what_was_not_in_its_trace(tmp_path: Path) -> None:
     assert "Not in the trace: 14 of 15 calls." in text
     assert "- `search_engine` `where is 4?`" in text
     assert "Not in the trace" not in section(found)
+    # A page that was recorded as not found is in the trace.
+    recorded = [call(n, 2 * MS, status="not_found", planned_ns=MS, argument="http://gone.test/") for n in (21, 22)]
+    found = tool_figures(run_of(tmp_path / "recorded", call(20, MS, planned_ns=MS), *recorded, *missing[:1]))
+    assert (found.not_found, found.not_found_first) == (1, (("search_engine", "where is 0?"),))
+    assert "Not in the trace: 1 of 4 calls." in "\n".join(tool_section(found, Footnotes(), replay=True))
     whole = tool_figures(run_of(tmp_path / "whole", call(0, MS)))
     assert "Not in the trace: 0 of 1 call." in "\n".join(tool_section(whole, Footnotes(), replay=True))
 
