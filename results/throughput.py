@@ -69,7 +69,7 @@ class Throughput:
     prefilled_tokens: float | None  # prompt tokens of turns that began in the window, cached or not
     loss_tokens: int | None
     processed_tokens: int | None
-    processed_source: str  # trainer | trajectories (their whole lengths)
+    processed_source: str  # trainer | trajectories (their sequences' lengths)
     good_trajectories: int
     stale_trajectories: int  # trained on beyond the bound: not good
     unknown_trajectories: int  # trained on, version at the first token unknown: not good either
