@@ -84,7 +84,7 @@ def learning_rate(spec: RunSpec) -> str:
     """
     if spec.device is not Device.CPU:
         return "1e-6"
-    return "1e-2" if spec.reward == "probe" else "1e-3"
+    return "2e-2" if spec.reward == "probe" else "1e-3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

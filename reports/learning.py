@@ -64,7 +64,7 @@ def _table(known: Sequence[tuple[str, Learning]]) -> list[str]:
     )
     if level is not None:
         said += (
-            f" Time to reward: when the mean over {SMOOTHED} steps first reached {number(level)}, half the way from the"
+            f" Time to reward: from when on the mean over {SMOOTHED} steps stayed at {number(level)} or above, half the way from the"
             " runs' beginning to the lowest of their ends; seconds since the first step began. One run each, so without"
             " an interval."
         )

@@ -57,12 +57,17 @@ class Learning:
         return None if self.low is None else self.low > 0
 
     def reached(self, level: float) -> Point | None:
-        """The first step at which the mean over it and the two before it is at least `level`; None: never."""
-        for index in range(SMOOTHED - 1, len(self.points)):
+        """The first step from which on the mean over it and the two before it stays at `level` or above; None: none.
+
+        For good and not for the first time: a noisy beginning may touch any level.
+        """
+        found: Point | None = None
+        for index in reversed(range(SMOOTHED - 1, len(self.points))):
             recent = [reward for point in self.points[index - SMOOTHED + 1 : index + 1] for reward in point.rewards]
-            if math.fsum(recent) / len(recent) >= level:
-                return self.points[index]
-        return None
+            if math.fsum(recent) / len(recent) < level:
+                break
+            found = self.points[index]
+        return found
 
 
 def decided_by_policy(run: RunTables) -> bool:

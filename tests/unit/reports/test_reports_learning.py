@@ -50,6 +50,10 @@ def test_the_figures_by_hand() -> None:
     assert reached is not None
     assert reached.step == 3  # mean of all three steps so far is 0.3667
     assert course.reached(0.37) is not None
+    touched = found([[0.5]] * 3 + [[0.1]] * 3 + [[0.5]] * 4)  # the mean over three is above 0.4 for good at the ninth
+    at = touched.reached(0.4)
+    assert at is not None
+    assert at.step == 9
     assert course.reached(0.99) is None
 
 
