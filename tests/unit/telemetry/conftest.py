@@ -106,6 +106,12 @@ class RunningSampler:
     def wait_until_sampling(self, *gpus: int, rows: int = 5) -> None:
         self.wait_for(lambda: all(len(self.power(gpu)) >= rows for gpu in gpus))
 
+    def heeds(self, number: int) -> bool:
+        """Whether the process has a handler for the signal by now: before, the signal would just end it."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        (caught,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+        return bool(caught >> (number - 1) & 1)
+
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(HANG_S)

@@ -262,7 +262,7 @@ def test_a_gpu_that_hangs_in_the_driver_holds_up_neither_the_others_nor_the_end(
 
 def test_sigterm_ends_a_sampler_whose_driver_does_not_answer_at_all(sampler):
     running = sampler("* gpus 1\n* latency_us.init 600000000\n")
-    time.sleep(1)
+    running.wait_for(lambda: running.heeds(signal.SIGTERM))
     assert running.end() == 0
 
 

@@ -20,7 +20,7 @@ from harness.protocol.spec import Load
 from harness.specs import resolve
 from workloads.deep_research.remote import FILE, RemoteTools
 from workloads.deep_research.serving.gateway import LIMIT_S
-from workloads.deep_research.tools import Observation
+from workloads.deep_research.tools import Observation, ToolRequest
 from workloads.deep_research.work import limits_of
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -203,16 +203,26 @@ async def test_a_server_that_says_nothing_is_a_timeout(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_call_gives_up_its_connection(tmp_path: Path) -> None:
-    async with serving(tmp_path, Told()):
+    come, over = asyncio.Event(), asyncio.Event()
+
+    class Holding(Told):
+        async def call(self, request: ToolRequest) -> Observation:
+            if request.argument == "hold":
+                come.set()
+                await over.wait()
+            return await super().call(request)
+
+    async with serving(tmp_path, Holding()):
         tools = RemoteTools(tmp_path)
-        task = asyncio.create_task(tools.call(request("sleep:2")))
-        await asyncio.sleep(0.2)
+        task = asyncio.create_task(tools.call(request("hold")))
+        await asyncio.wait_for(come.wait(), 60)
         assert tools.open_connections() == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert tools.open_connections() == 0
         assert (await tools.call(request("next"))).text == "echo next"  # not the answer to the one before
+        over.set()
         await tools.close()
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,21 @@ class Server:
             return found
 
         return asyncio.run(main())
+
+    def wait_for_calls(self, count: int) -> None:
+        """Until so many calls have come in, answered or not."""
+        address = json.loads((self.folder / FILE).read_text())
+        asked = urllib.request.Request(
+            address["url"] + "/stats", headers={"Authorization": f"Bearer {address['token']}"}
+        )
+        end = time.monotonic() + 90
+        while True:
+            with urllib.request.urlopen(asked, timeout=60) as response:
+                stats = json.load(response)
+            if stats["in_flight"] + sum(sum(tool.values()) for tool in stats["calls"].values()) >= count:
+                return
+            assert time.monotonic() < end
+            time.sleep(0.02)
 
     def ended(self) -> tuple[int, str]:
         output, _ = self.process.communicate(timeout=60)
@@ -135,7 +151,7 @@ def test_calls_under_way_are_answered_before_the_end(tmp_path: Path, corpus: Pat
     async def main() -> list[Observation]:
         tools = RemoteTools(tmp_path, return_s=0)
         calls = [asyncio.create_task(tools.call(request("river"))) for _ in range(5)]
-        await asyncio.sleep(0.7)
+        await asyncio.to_thread(server.wait_for_calls, len(calls))
         server.process.send_signal(signal.SIGTERM)
         found = await asyncio.gather(*calls)
         await tools.close()

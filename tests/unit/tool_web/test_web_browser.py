@@ -627,7 +627,9 @@ def test_a_cancelled_call_leaves_no_connection(extractor: Extractor) -> None:
         async with raw(drip) as port:
             browser = Browser(mapped={".test": ("127.0.0.1", port)}, limits=LIMITS, extractor=extractor)
             calls = [asyncio.create_task(browser.call(opening(f"http://a{n}.test/"))) for n in range(10)]
-            await asyncio.sleep(0.2)
+            async with asyncio.timeout(60):
+                while browser.stats()["open_connections"] != len(calls):
+                    await asyncio.sleep(0.01)
             during = browser.stats()["open_connections"]
             for call in calls:
                 call.cancel()
