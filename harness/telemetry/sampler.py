@@ -82,7 +82,11 @@ class Opening(threading.Thread):
 
     def run(self) -> None:
         """Sets `nvml` and `gpus`, or `reason`."""
-        from harness.telemetry.nvml import Nvml, NvmlError
+        try:
+            from harness.telemetry.nvml import Nvml, NvmlError
+        except ImportError as error:  # on a node, the sampler runs on the framework's Python
+            self.reason = f"the Python of this sampler has no nvidia-ml-py ({error})"
+            return
 
         try:
             nvml = Nvml()

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,16 @@ LONGEST_S = 400.0
 
 
 @pytest.mark.parametrize("framework", ["skyrl", "verl"])
-def test_a_run_on_a_cluster_that_is_there(framework: str, tmp_path: Path) -> None:
+def test_a_run_on_a_cluster_that_is_there(framework: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     reason = namespaces()
     if reason is not None:
         pytest.skip(f"no hosts of their own to be had here: {reason}")
     adapter = load_adapter(framework)
     engine = "vllm"
     python = ensure(adapter.environment(Device.CPU, engine))
+    # verl's agent loops, on any node, read a file of the run's folder: a disk that the nodes see. SkyRL needs none.
+    runs = Path(tempfile.mkdtemp(dir="/var/tmp")) if framework == "verl" else tmp_path / "runs"
+    request.addfinalizer(lambda: shutil.rmtree(runs, ignore_errors=True))
     with ray_cluster(python, AHEAD_S, tmp_path, gpus={"node0": 2}) as cluster:
         command = [
             str(Path(sys.executable).with_name("bench")),
@@ -43,10 +48,10 @@ def test_a_run_on_a_cluster_that_is_there(framework: str, tmp_path: Path) -> Non
             "--steps",
             "6",
         ]
-        command += ["--ray-address", cluster.address, "--runs-dir", str(tmp_path / "runs")]
+        command += ["--ray-address", cluster.address, "--runs-dir", str(runs)]
         environment = {**os.environ, "BENCH_HOST": "node0"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S)
-        (run_dir,) = list_runs(tmp_path / "runs")
+        (run_dir,) = list_runs(runs)
         if done.returncode != 0:
             print(done.stderr)
             for path in sorted((run_dir / "logs").glob("*.log")):
