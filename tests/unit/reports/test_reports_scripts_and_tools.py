@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import played_folders as folders
 import played_runs as played
@@ -15,6 +16,7 @@ from reports.markdown import Footnotes
 from reports.provenance import SCRIPTED, SCRIPTED_KIND, foot, kind_of, provenance
 from reports.report import write_report
 from reports.served import cache_use, imposed, served
+from reports.sweep_words import claims, title
 from results.store import RunTables
 
 LIVE: dict[str, Any] = {"load": Load.LIVE, "tools": "web:one,two", "reward": "exact"}
@@ -134,3 +136,27 @@ def test_a_comparison_of_scripted_runs_with_uneven_tools_says_both(
     assert "**Tools took different times**: nothing imposed the latencies" in text
     assert "the ratio holds that difference too" in text
     assert "90.0%" in text
+
+
+def test_a_sweep_of_scripted_runs_with_uneven_tools_says_both() -> None:
+    spec = replace(played.make_spec(), **LIVE, policy=Policy.SCRIPTED)
+    seen: list[Any] = [
+        SimpleNamespace(run=run(spec, tools=facts("write", 0, 10)), work=work(tool_s), granularity=None)
+        for tool_s in (10.0, 12.0)
+    ]
+    cell: Any = SimpleNamespace(
+        label="skyrl colocated",
+        framework="skyrl",
+        placement="colocated",
+        seen=seen,
+        planned_seeds=[1, 1],
+        missing_seeds=[],
+    )
+    assert SCRIPTED_KIND in title([cell], seen)
+    text = "\n".join(claims([cell], seen))
+    assert f"**{SCRIPTED}** (skyrl colocated)" in text
+    assert "**Tools took different times**" in text
+    plain = [SimpleNamespace(**{**vars(each), "run": run(played.make_spec())}) for each in seen]
+    cell.seen = plain
+    assert SCRIPTED_KIND not in title([cell], cast(Any, plain))
+    assert "Tools took" not in "\n".join(claims([cell], cast(Any, plain)))
