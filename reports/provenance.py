@@ -247,11 +247,11 @@ def differences(runs: Sequence[RunTables]) -> list[tuple[str, list[str]]]:
 
 
 def work_differences(one: RunSpec, two: RunSpec) -> list[str]:
-    """The fields of the work in which two specs differ, with both values."""
+    """The fields of the work in which two specs differ, with both values; what decides nothing in them is left out."""
     return [
         f"{name} ({getattr(one, name)} and {getattr(two, name)})"
         for name in WORK_FIELDS
-        if getattr(one, name) != getattr(two, name)
+        if one.work.get(name) != two.work.get(name)
     ]
 
 

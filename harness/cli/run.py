@@ -33,7 +33,7 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--max-staleness", _WHOLE, None, "Policy versions a trajectory may lag. Default: 1 when async, else 0."),
     ("--preset", _NAME, "NAME|FILE", "Shape of the work: deep-research | deep-research-smoke, or a file that"
      " `bench tools fit` wrote."),
-    ("--latency-scale", _NUMBER, None, "Factor on every planned tool latency. Default: 1."),
+    ("--latency-scale", _NUMBER, None, "Factor on planned and replayed tool latencies. Default: 1."),
     ("--seed", _WHOLE, None, "Seed of the plans. Default: 1."),
     ("--context-tokens", _WHOLE, None, "Longest context. Default: 40960 | 2048 (live: 4096)."),
     ("--micro-batch-tokens", _WHOLE, None, "Tokens a training micro-batch. Default: 40960 | 2048."),
@@ -54,7 +54,7 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--reward", _NAME, "NAME", "Fixed load: plan | probe. Live load: exact | f1 | MODULE:FUNCTION."),
     ("--policy", _NAME, "model|scripted", "Who writes the replies of a live load. Default: model."),
     ("--thinking", _NAME, "keep|strip", "Whether <think> blocks stay in a live history. Default: keep."),
-    ("--max-turns", _WHOLE, None, "Turns of a live trajectory. Default: 10."),
+    ("--max-turns", _WHOLE, None, "Turns of a live trajectory. Default: 12."),
     ("--turn-tokens", _WHOLE, None, "Tokens of one live reply. Default: 2048 | 256."),
     ("--timeout", _NUMBER, "SECONDS", "End the run after this time. Default: no limit (a stall always ends it)."),
     ("--sample-hz", _NUMBER, None, "Telemetry samples a second. Default: 10."),

@@ -2,14 +2,18 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.cli import call
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import RunSpec
 from harness.specs import Machine, Resolved, resolve
+from harness.specs.defaults import MAX_TURNS
+from reports.provenance import work_differences
 from workloads.deep_research.corpus.build import build_corpus, import_entries
 from workloads.deep_research.corpus.index import entry
 from workloads.deep_research.presets import PRESETS, encode_preset
@@ -193,6 +197,19 @@ def test_a_reward_that_is_not_seen_from_here_is_said_to_be_unknown(name: str) ->
     found = resolved(**LIVE, reward=f"{name}:score")
     assert found.spec.reward_digest == "unknown"
     assert any(f"reward = {name}:score: its source is not found here" in note for note in found.notes)
+
+
+def test_two_specs_differ_in_what_their_digests_differ_in() -> None:
+    plain = spec()
+    idle = replace(plain, corpus_digest="x", max_turns=3, web_cache="off")
+    assert (work_differences(plain, idle), idle.work_digest) == ([], plain.work_digest)
+    assert work_differences(plain, replace(idle, seed=2)) == ["seed (1 and 2)"]
+
+
+def test_the_help_knows_the_default_number_of_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", "--help"]) == 0
+    assert f"Turns of a live trajectory. Default: {MAX_TURNS}." in " ".join(capsys.readouterr().out.split())
+    assert spec(**LIVE).max_turns == MAX_TURNS
 
 
 @pytest.mark.parametrize("where", [{"nodes": 2, "gpus": "2+2"}, {"ray_address": "10.0.0.1:6379"}])
