@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import call
+from results.adherence import check_adherence
 from results.collect import collect
 from results.store import RunTables, load_run
 from results.tool_figures import tool_figures
@@ -48,10 +49,9 @@ def test_a_recorded_run_replayed_is_the_same(
         )
         assert again.latency_s == call_.latency_s
     figures = tool_figures(replayed)
-    assert (figures.not_found, figures.beyond_planned.n) == (
-        sum(c.status == "not_found" for c in one.values()),
-        len(one),
-    )
+    assert (figures.not_found, figures.beyond_planned.n) == (0, len(one))
+    adherence = check_adherence(replayed)
+    assert (adherence.content_ratio, adherence.not_replayed) == (1.0, 0)
     overruns = replayed.tables["tool_calls"].to_pylist()
     assert all(row["end_ns"] - row["start_ns"] >= row["planned_ns"] for row in overruns)
     report = (replayed.run_dir / "report.md").read_text()
@@ -59,4 +59,6 @@ def test_a_recorded_run_replayed_is_the_same(
     # Other questions are not in the trace: the run goes on, and says so.
     other = ran(runs, "--tools", f"replay:{first}", "--dataset", "generated")
     assert tool_figures(other).not_found == tool_figures(other).calls
+    adherence = check_adherence(other)
+    assert (adherence.content_ratio, adherence.not_replayed) == (0.0, other.tables["tool_calls"].num_rows)
     assert "needs the questions of its recording" in (other.run_dir / "report.md").read_text()
