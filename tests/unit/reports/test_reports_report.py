@@ -268,7 +268,8 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
         write_report([run], tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
     names = {str(path) for path in files}
-    figures = {f"figures/{name}.{kind}" for name in ("straggler", "timeline", "account") for kind in ("png", "svg")}
+    pictures = ("straggler", "timeline", "account", "waterfall")
+    figures = {f"figures/{name}.{kind}" for name in pictures for kind in ("png", "svg")}
     assert names == {"report.md"} | figures
     for path in files:
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
