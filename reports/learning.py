@@ -64,9 +64,9 @@ def _table(known: Sequence[tuple[str, Learning]]) -> list[str]:
     )
     if level is not None:
         said += (
-            f" Time to reward: from when on the mean over {SMOOTHED} steps stayed at {number(level)} or above, half the way"
-            " from the runs' beginning to the lowest of their ends; seconds since the first step began. One run each, so"
-            " without an interval."
+            f" Time to reward: from when on the mean over {SMOOTHED} steps stayed at {number(level)} or above: half"
+            " the way from the runs' beginning to the lowest of their ends. Seconds since the first step began; one"
+            " run each, so without an interval."
         )
     return [*table(header, rows, "l"), "", said]
 

@@ -8,6 +8,7 @@ from harness.protocol.errors import SpecError
 from harness.protocol.models import SHAPES
 from harness.protocol.spec import Device, Gpus, Load, Policy, RunSpec, Thinking
 from harness.specs import defaults
+from harness.specs.datasets import read_dataset
 from harness.specs.request import suggest
 from workloads.deep_research.plan import check_context
 from workloads.deep_research.presets import preset_of
@@ -31,6 +32,7 @@ def check_spec(spec: RunSpec) -> list[str]:
     if spec.workload != defaults.WORKLOAD:
         raise SpecError(f"workload = {spec.workload!r}: allowed is {defaults.WORKLOAD}")
     _check_load(spec)
+    _check_rows(spec)
     _check_model(spec)
     unchecked = _check_plans(spec) if spec.load is Load.FIXED else []
     reason = load_adapter(spec.framework).supports(spec)
@@ -41,6 +43,16 @@ def check_spec(spec: RunSpec) -> list[str]:
             f" {reason}{hint}"
         )
     return unchecked
+
+
+def _check_rows(spec: RunSpec) -> None:
+    """Reads the rows that the run will take from a user's data set, so that a dry run finds what the run would.
+
+    Raises:
+        SpecError: as `read_dataset`.
+    """
+    if spec.dataset not in ("generated", "corpus"):
+        read_dataset(Path(spec.dataset), spec.columns, spec.prompts, answers=spec.load is Load.LIVE)
 
 
 def _check_load(spec: RunSpec) -> None:

@@ -95,11 +95,12 @@ class Live(Attempt):
             self._put(self.prompt_ids[-size:])
             del self.prompt_ids[-size:]
         if self._room() < _LEAST_REPLY:
-            raise EndedError(
-                "failed",
+            message = (
                 f"the prompt has {self.context_tokens - 1 - self._room()} tokens and leaves no room for a reply in a"
-                f" context of {self.context_tokens}",
+                f" context of {self.context_tokens}; allowed is a longer one (--context-tokens), or shorter questions"
             )
+            self.recorder.failure("spec", f"{self.trajectory_id}: {message}")
+            raise EndedError("failed", message)
         self.ended = await self._turns()
         await self._reward()
 

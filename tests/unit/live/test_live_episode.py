@@ -148,6 +148,11 @@ def test_a_prompt_longer_than_the_context_fails(tmp_path: Path) -> None:
     result = play(tmp_path, [], context_tokens=300).result
     assert (result.status, result.reward) == ("failed", None)
     assert "leaves no room" in (result.message or "")
+    (line,) = [
+        line for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines() if "failure" in line
+    ]
+    assert "leaves no room" in line
+    assert '"spec"' in line
 
 
 def test_an_observation_has_at_most_its_share_of_the_context(tmp_path: Path) -> None:

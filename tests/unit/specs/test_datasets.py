@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.protocol.errors import SpecError
+from harness.specs import resolve
 from harness.specs.datasets import read_dataset
 from workloads.deep_research.dataset import Row, read_rows, write_rows
 
@@ -147,3 +148,12 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": 0}\n')
     with pytest.raises(SpecError, match=r"rows\.jsonl:1: not a row"):
         read_rows(tmp_path / "rows.jsonl")
+
+
+def test_a_request_reads_its_rows(tmp_path: Path) -> None:
+    path = written(tmp_path, "jsonl", [{"question": "a", "answer": "b"}, {"question": None, "answer": "b"}])
+    asked = {"framework": "simulated", "placement": "async", "dataset": str(path)}
+    with pytest.raises(SpecError, match="row 2, column question"):
+        resolve(asked, dry_run=True)
+    path.write_text('{"question": "a", "answer": "b"}\n')
+    assert resolve(asked, dry_run=True).spec.dataset == str(path)
