@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -216,17 +216,19 @@ def read_dataset(dataset: str, columns: Mapping[str, str], corpus_digest: str = 
     return str(path), digest.hexdigest()[:16]
 
 
-def parse_columns(text: str) -> dict[str, str]:
+def parse_columns(text: str, names: Sequence[str] = COLUMNS) -> dict[str, str]:
     """`prompt=question,answer=answer` as a mapping.
 
     Raises:
-        SpecError: a part without `=`.
+        SpecError: a part without `=`, or a name given twice.
     """
     found = {}
     for part in text.split(","):
         name, sign, column = part.partition("=")
         if not (name.strip() and sign and column.strip()):
-            raise SpecError(f"columns = {text!r}: allowed is NAME=COLUMN,... with {', '.join(COLUMNS)}")
+            raise SpecError(f"columns = {text!r}: allowed is NAME=COLUMN,... with {', '.join(names)}")
+        if name.strip() in found:
+            raise SpecError(f"columns = {text!r}: {name.strip()} is given twice")
         found[name.strip()] = column.strip()
     return found
 

@@ -1,5 +1,6 @@
 """`bench tools build WHAT`: a corpus, generated or of the user's own pages."""
 
+import sqlite3
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,10 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.output import file_problem
-from harness.protocol.errors import SpecError
+from harness.protocol.errors import EnvError, SpecError
 
 if TYPE_CHECKING:
     from workloads.deep_research.corpus.build import Progress
+
+
+PAGE_COLUMNS = ("url", "title", "text", "html")
 
 
 @click.command("build", short_help="Build a corpus: generated, or of your own pages.")
@@ -29,6 +33,8 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
     from workloads.deep_research.corpus.build import build_corpus, generated_name
 
     match = GENERATED_CORPUS.match(what)
+    if match is None and what.startswith("generated"):
+        raise SpecError(f"{what}: allowed is generated:PAGES with 1000 to 1000000 pages, e.g. generated:10000")
     try:
         if match is not None:
             read_corpus(what, seed)  # its limits
@@ -42,8 +48,10 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
                 raise SpecError(f"{what}: where does the corpus go? give -o DIR")
             from workloads.deep_research.corpus.loaders import import_corpus
 
-            folder, named = Path(out), parse_columns(columns) if columns is not None else None
+            folder, named = Path(out), parse_columns(columns, PAGE_COLUMNS) if columns is not None else None
             facts = import_corpus(Path(what), folder, columns=named, progress=_progress())
+    except sqlite3.OperationalError as error:  # a full disk, as SQLite tells it
+        raise EnvError(f"the corpus can't be built: {error}; free some space, or name another folder with -o") from None
     except OSError as error:
         raise file_problem(error, "the corpus can't be built", "name another folder with -o") from None
     click.echo(f"{folder.absolute()}: {facts.pages:,} pages, {facts.questions:,} questions, digest {facts.digest}")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import urllib.request
@@ -102,3 +103,31 @@ def test_a_server_says_where_it_is_and_ends_at_ctrl_c(own: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["generated:abc"], "allowed is generated:PAGES"),
+        (["generated:1,000"], "allowed is generated:PAGES"),
+        (["pages.jsonl", "-o", "x", "--columns", "url"], "with url, title, text, html"),
+        (["pages.jsonl", "-o", "x", "--columns", "url=a,url=b"], "url is given twice"),
+    ],
+)
+def test_what_can_not_be_built_says_what_can(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(["tools", "build", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("workloads.deep_research.corpus.build.build_corpus", full)
+    assert call(["tools", "build", "generated:1000", "-o", str(tmp_path / "c")]) == 3
+    assert "database or disk is full; free some space" in capsys.readouterr().err
