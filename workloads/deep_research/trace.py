@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
         _field("question", pa.string(), True, "", "what the browser was asked about the page"),
         _field("started_mono_ns", pa.int64(), False, "ns", "when it was asked, monotonic clock of the recording host"),
         _field("started_wall_ns", pa.int64(), True, "ns", "the same by the wall clock, since 1970"),
-        _field("latency_s", pa.float64(), False, "s", "from the request to the answer"),
+        _field("latency_s", pa.float64(), False, "s", "inside the tool server, from the request to the answer"),
         _field("served_s", pa.float64(), True, "s", "time inside the tool server"),
         _field("http_status", pa.int64(), True, "", "HTTP status of the page or the provider"),
         _field("size", pa.int64(), True, "byte", "of the page or the provider's answer, as it came over the wire"),
