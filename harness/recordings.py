@@ -1,6 +1,6 @@
 """The traces that a run recorded: which there are when it is over, and made whole where its tool server was killed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from harness.protocol.errors import BenchError
@@ -39,6 +39,19 @@ def keep_recordings(files: Iterable[Path], say: Callable[[str], None]) -> tuple[
     if len(written) > 1:
         notes.append(f"the calls were recorded into {len(written)} files: {', '.join(written)}")
     return tuple(written), tuple(notes)
+
+
+def lost_records(facts: Mapping[str, object]) -> tuple[str, ...]:
+    """A note where calls are missing from the recording; `facts` as the tool server's last counters tell them."""
+    counters = facts.get("counters")
+    lost = counters.get("lost_calls") if isinstance(counters, Mapping) else None
+    if not isinstance(lost, int) or lost == 0 or not isinstance(counters, Mapping):
+        return ()
+    why = counters.get("recording_error") or "why is not known"
+    return (
+        f"{lost:,} of {lost + int(counters.get('recorded_calls') or 0):,} calls could not be recorded ({why}); a replay"
+        " will not find them",
+    )
 
 
 def _sealed(path: Path) -> bool:

@@ -130,3 +130,13 @@ def test_a_server_that_records_has_longer_to_end(tmp_path: Path) -> None:
 
     assert orders((tmp_path / "calls.parquet",))["service_grace_s"] == RECORDING_GRACE_S
     assert "service_grace_s" not in orders(())
+
+
+def test_calls_that_were_not_recorded_are_a_note_of_the_run() -> None:
+    from harness.recordings import lost_records
+
+    counters = {"recorded_calls": 56, "lost_calls": 250, "recording_error": "No space left on device"}
+    (note,) = lost_records({"counters": counters})
+    assert note.startswith("250 of 306 calls could not be recorded (No space left on device)")
+    assert lost_records({"counters": {"recorded_calls": 56, "lost_calls": 0}}) == ()
+    assert lost_records({"counters": None}) == lost_records({}) == ()
