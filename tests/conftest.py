@@ -1,5 +1,6 @@
 """What a plain `pytest` leaves out is named at its end, with the reason and the way to run it."""
 
+import signal
 from typing import Any
 
 import pytest
@@ -12,8 +13,13 @@ _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Starts the count."""
+    """Starts the count, and lets Ctrl-C reach what tests start.
+
+    A shell starts what it runs in its background with SIGINT ignored, and children inherit that; a handler they don't.
+    """
     config.stash[_LEFT_OUT] = {}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
