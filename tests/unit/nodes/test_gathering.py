@@ -81,7 +81,9 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, quick):
-    return Run(tmp_path / "run")
+    made = Run(tmp_path / "run")
+    yield made
+    made.recorder.shut()  # its thread syncs to disk once a second, also in other tests
 
 
 class Run:
