@@ -133,7 +133,6 @@ def test_the_offset_is_right_within_its_uncertainty_over_a_lopsided_network(tmp_
             gatherer.finish(PATIENCE_S)
         end_ns = time.monotonic_ns()
         board.close()
-    recorder.shut()
     recorder.bye()
     for labels in offsets(recorder.path):
         error = labels["offset_ns"] - ahead_s * SECOND
