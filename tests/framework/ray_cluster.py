@@ -3,9 +3,11 @@ namespace, a monotonic clock that is shifted by a known time, and a /tmp that no
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -98,8 +100,20 @@ def _start(python: Path, host: str, place: int, ahead_s: int, temp: Path, logs: 
         command = [*ray, "--head", f"--port={HEAD_PORT}", f"--temp-dir={temp}", "--include-dashboard=false"]
     else:
         inside = [*ray, f"--address={SUBNET}.1:{HEAD_PORT}"]
-        script = 'mount -t tmpfs tmpfs /tmp && exec "$@"'
-        own = ["unshare", "--mount", "--time", "--fork", "--monotonic", str(ahead_s), "sh", "-c", script, "sh", *inside]
+        aside = temp / f"tmp-of-{host}"
+        aside.mkdir()
+        own = [
+            "unshare",
+            "--mount",
+            "--time",
+            "--fork",
+            "--monotonic",
+            str(ahead_s),
+            "sh",
+            "-c",
+            _own_tmp(aside, python),
+        ]
+        own += ["sh", *inside]
         command = ["ip", "netns", "exec", f"bench-{host}", *own]
     log = logs / f"{host}.log"
     with log.open("wb") as output:
@@ -108,6 +122,17 @@ def _start(python: Path, host: str, place: int, ahead_s: int, temp: Path, logs: 
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
     return RayNode(host=host, ahead_s=ahead_s, process=process, log=log)
+
+
+def _own_tmp(aside: Path, python: Path) -> str:
+    """A script that gives its process a /tmp of its own, with the programs in it that lie below the shared one."""
+    programs = {python.parents[min(3, len(python.parents) - 1)], Path(__file__).parents[2], Path(sys.prefix)}
+    lines = ["set -e", f"mount -t tmpfs tmpfs {aside}"]
+    for kept in sorted(str(path) for path in programs):
+        if kept.startswith("/tmp/"):
+            inside = shlex.quote(f"{aside}/{kept.removeprefix('/tmp/')}")
+            lines += [f"mkdir -p {inside}", f"mount --bind {shlex.quote(kept)} {inside}"]
+    return "\n".join([*lines, f"mount --rbind {aside} /tmp", 'exec "$@"'])
 
 
 def _wait_for(node: RayNode, words: str) -> None:
