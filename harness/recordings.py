@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from harness.protocol.errors import BenchError
 from workloads.deep_research.trace_names import part_of, recordings
@@ -41,17 +42,13 @@ def keep_recordings(files: Iterable[Path], say: Callable[[str], None]) -> tuple[
     return tuple(written), tuple(notes)
 
 
-def lost_records(facts: Mapping[str, object]) -> tuple[str, ...]:
-    """A note where calls are missing from the recording; `facts` as the tool server's last counters tell them."""
-    counters = facts.get("counters")
-    lost = counters.get("lost_calls") if isinstance(counters, Mapping) else None
-    if not isinstance(lost, int) or lost == 0 or not isinstance(counters, Mapping):
+def lost_records(counters: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note where calls are missing from the recording, as the tool server's last counters tell it."""
+    lost, kept = counters.get("lost_calls") or 0, counters.get("recorded_calls") or 0
+    if not lost:
         return ()
     why = counters.get("recording_error") or "why is not known"
-    return (
-        f"{lost:,} of {lost + int(counters.get('recorded_calls') or 0):,} calls could not be recorded ({why}); a replay"
-        " will not find them",
-    )
+    return (f"{lost:,} of {lost + kept:,} calls could not be recorded ({why}); a replay will not find them",)
 
 
 def _sealed(path: Path) -> bool:

@@ -22,7 +22,6 @@ from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.errors import BenchError, SpecError, WorkerError
 from harness.protocol.recorder import DETAIL_VARIABLE, EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
 from harness.protocol.spec import Device, Load, RunSpec
-from harness.recordings import lost_records
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
 from harness.slurm_nodes import nodes_gathered, who_starts
 from harness.supervisor.orders import Orders
@@ -176,10 +175,9 @@ def supervise(
         clear_scratch(scratch, logs)
     notes = [*folder.meta["note"], *outcome.notes]
     if tools is not None:
-        recorded, more = tools.keep_recordings(display.stage)
-        facts = tools.last_facts()
-        folder.write_meta(tools={**facts, "recorded": list(recorded)})
-        notes += [*more, *lost_records(facts)]
+        facts, more = tools.over(display.stage)
+        folder.write_meta(tools=facts)
+        notes += more
     folder.write_meta(**last_facts(outcome), versions=control.progress.versions, note=notes)
     return outcome
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import RunSpec
-from harness.recordings import free_recordings, keep_recordings
+from harness.recordings import free_recordings, keep_recordings, lost_records
 from workloads.deep_research import remote
 
 MODULE = "workloads.deep_research.serving"
@@ -48,18 +48,20 @@ class ToolServer:
             **({"service_grace_s": RECORDING_GRACE_S} if self.recordings else {}),
         }
 
-    def keep_recordings(self, say: Callable[[str], None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """After the run: the traces that it made, made whole here where it was killed, and notes on them."""
-        return keep_recordings(self.recordings, say)
+    def over(self, say: Callable[[str], None]) -> tuple[dict[str, object], list[str]]:
+        """After the run: makes its recordings whole, and tells what it did.
 
-    def last_facts(self) -> dict[str, object]:
-        """What meta.json holds of it when the run is over: `counters` is None where it left none."""
+        Returns:
+            What meta.json holds of it (`counters` is None where it left none), and notes for the run.
+        """
         self.address.unlink(missing_ok=True)  # a killed one could not take it away
         try:
             counters = json.loads(self.stats.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             counters = None
-        return {**self.facts, "counters": counters}
+        recorded, notes = keep_recordings(self.recordings, say)
+        facts = {**self.facts, "counters": counters, "recorded": list(recorded)}
+        return facts, [*notes, *lost_records(counters or {})]
 
 
 def check_tools(spec: RunSpec) -> None:
