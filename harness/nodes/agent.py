@@ -83,7 +83,10 @@ class Agent:
 
     def _start(self) -> None:
         self._last_start = time.monotonic()
-        environment = {**os.environ, RUN_ID_VARIABLE: self.run_id, EVENTS_VARIABLE: str(self.root / "events")}
+        # Not marked as one of the run's processes: where this host is the harness's own too, its supervisor would end
+        # the sampler before the end of the run is sampled. It ends with this process, by its standard input.
+        environment = {name: value for name, value in os.environ.items() if name != RUN_ID_VARIABLE}
+        environment[EVENTS_VARIABLE] = str(self.root / "events")
         try:
             with (self.root / "logs" / f"{host_name()}-sampler.log").open("ab") as log:
                 self._sampler = subprocess.Popen(

@@ -16,6 +16,16 @@ TOOL = r"""#!/bin/bash
 name=$(basename "$0"); echo "$name $*" >>"$CALLS"
 if read -r -t 5 line || (( $? > 128 )); then echo "standard input is open"; exit 9; fi
 case "$name $*" in
+"pytest -n auto"*)
+    if [[ -n $PYTEST_ADDOPTS ]]; then
+        echo "again with $PYTEST_ADDOPTS" >>"$CALLS"
+        if [[ -n $TESTS_FAIL_AGAIN ]]; then echo "1 failed in 0.10s"; exit 1; fi
+        echo "${TESTS_FAIL_ONCE:-0} passed in 0.10s"
+    elif [[ -n $TESTS_FAIL_ONCE ]]; then
+        for ((k = 0; k < TESTS_FAIL_ONCE; k++)); do echo "FAILED tests/unit/test_a.py::test_$k - AssertionError"; done
+        echo "$TESTS_FAIL_ONCE failed, 2 passed in 0.10s"
+        exit 1
+    else echo "3 passed in 0.10s"; fi ;;
 "pytest"*) echo "3 passed in 0.10s" ;;
 *" -m venv "*) mkdir -p "$3/bin"; for tool in pip bench; do cp "$0" "$3/bin/$tool"; done ;;
 *"--dry-run"*) ;;
@@ -117,6 +127,31 @@ def test_a_cell_that_fails_twice_has_failed(clone: Path) -> None:
     assert any(line.startswith("left for a look") for line in lines)
     assert "FLAKY: 0 (passed only when tried again)" in lines
     assert any(line.startswith("=== FAILED: skyrl async, exit code 4") for line in lines)
+
+
+def test_a_test_that_passes_when_tried_again_is_named_and_counted(clone: Path) -> None:
+    code, lines, calls = ci(clone, TESTS_FAIL_ONCE="2")
+    assert code == 0, "\n".join(lines)
+    assert [call for call in calls if "again with" in call] == [
+        "again with --last-failed --last-failed-no-failures=none"
+    ]
+    named = "tests/unit/test_a.py::test_0, tests/unit/test_a.py::test_1"
+    assert f"FLAKY: 2 (passed only when tried again): {named}" in lines
+    assert lines[-1] == "34 passed, 0 failed"  # 2 + 2 tests in place of 3
+
+
+def test_a_test_that_fails_again_has_failed(clone: Path) -> None:
+    code, lines, _ = ci(clone, TESTS_FAIL_ONCE="1", TESTS_FAIL_AGAIN="1")
+    assert code == 1
+    assert lines[-1].endswith("passed, 1 failed")
+    assert "FLAKY: 0 (passed only when tried again)" in lines
+
+
+def test_many_tests_that_fail_are_no_flake(clone: Path) -> None:
+    code, lines, calls = ci(clone, TESTS_FAIL_ONCE="6")
+    assert code == 1
+    assert not [call for call in calls if "again with" in call]
+    assert lines[-1].endswith("passed, 6 failed")
 
 
 def test_two_days_cover_all_six_cells_of_three_frameworks(clone: Path) -> None:

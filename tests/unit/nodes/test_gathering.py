@@ -335,3 +335,18 @@ def test_who_an_agent_says_it_is(tmp_path, monkeypatch):
     hello = Agent("run-1", tmp_path).hello()
     assert hello["host"] == host_name() == "node-7"
     assert hello["boot"] == boot_id() != ""
+
+
+def test_an_agents_sampler_is_not_marked_as_a_process_of_the_run(tmp_path, monkeypatch):
+    """Else a supervisor on the same host ends it with the run's processes, before the run's end is sampled."""
+    monkeypatch.setenv("BENCH_RUN_ID", "run-1")
+    agent = Agent("run-1", tmp_path / "node")
+    agent.start_sampler(5.0, "off")
+    try:
+        assert agent._sampler is not None
+        environment = Path(f"/proc/{agent._sampler.pid}/environ")
+        told = wait_for(lambda: [word for word in environment.read_bytes().split(b"\0") if word.startswith(b"BENCH_")])
+    finally:
+        agent.stop_sampler()
+    assert f"BENCH_EVENTS={tmp_path}/node/events".encode() in told
+    assert not [word for word in told if word.startswith(b"BENCH_RUN_ID=")]
