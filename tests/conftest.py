@@ -8,6 +8,7 @@ import pytest
 NEEDS = {
     "framework": "checks real runs that .ci/run makes first: BENCH_RUNS=<runs folder> pytest -m framework",
     "gpu": "needs an NVIDIA GPU: pytest -m gpu",
+    "browser": "needs Chromium: pytest -m browser",
 }
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
