@@ -1,0 +1,1 @@
+"""Comparing runs: what is compared (`measures`), the statistics (`welch`), what may be claimed (`claims`), `blame`."""
