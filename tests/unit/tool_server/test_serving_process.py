@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tool_server_parts import request
 
+from harness.supervisor.processes import read_process
 from workloads.deep_research.corpus.loaders import import_corpus
 from workloads.deep_research.remote import FILE, RemoteTools
 from workloads.deep_research.tools import Observation
@@ -84,8 +85,8 @@ class Server:
         return self.process.returncode, output
 
     def children(self) -> list[int]:
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text().split()]
+        listed = Path(f"/proc/{self.process.pid}/task").glob("*/children")  # those of each thread
+        return [int(pid) for path in listed for pid in path.read_text().split()]
 
 
 @pytest.fixture
@@ -128,11 +129,14 @@ def test_a_server_answers_and_ends_in_each_of_its_ways(
         server.process.stdin = None
     else:
         server.process.send_signal(getattr(signal, f"SIG{how}"))
+    server.process.wait(60)
+    left = [pid for pid in children if (now := read_process(pid)) is not None and now.live]
     code, output = server.ended()
     assert gone(children)
     if how == "KILL":
         assert code == -signal.SIGKILL
         return
+    assert not left  # whoever ends the server finds nothing of it to kill
     assert code == 0, output
     assert "Traceback" not in output
     assert not (tmp_path / FILE).exists()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from workloads.deep_research.serving.extraction import Extractor
+from workloads.deep_research.serving.extractors import Extractor
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from web_servers import Handler, RawHandler, StepClock, opening, raw, served
 
 from workloads.deep_research.serving.browser import Browser
-from workloads.deep_research.serving.extraction import Extraction, Extractor
+from workloads.deep_research.serving.extraction import Extraction
+from workloads.deep_research.serving.extractors import Extractor
 from workloads.deep_research.serving.web.addresses import GuardedResolver
 from workloads.deep_research.serving.web.cache import Cache
 from workloads.deep_research.serving.web.fetch import FetchLimits

@@ -1,14 +1,14 @@
 """Extraction in processes: what a page can do to them, and what becomes of the others' pages."""
 
 import asyncio
-import os
 import signal
 from typing import Any
 
 import pytest
 
 from workloads.deep_research.serving import extraction
-from workloads.deep_research.serving.extraction import Extraction, Extractor, extracted
+from workloads.deep_research.serving.extraction import Extraction, extracted
+from workloads.deep_research.serving.extractors import Extractor
 
 PAGE = b"<html><title>T</title><body><article><p>" + b"Some words about lakes. " * 30 + b"</p></article></body></html>"
 
@@ -112,51 +112,3 @@ def test_a_page_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.late
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-
-
-def test_a_process_that_dies_is_replaced_and_its_page_tried_again() -> None:
-    async def run() -> tuple[list[Extraction], int]:
-        extractor = Extractor(processes=1)
-        await extractor.start()
-        pool = extractor._pool
-        assert pool is not None
-        (victim,) = pool._processes
-        os.kill(victim, signal.SIGKILL)
-        found = await asyncio.gather(
-            *(extractor.extract(PAGE, "text/html", None, f"http://lake.test/{n}") for n in range(5))
-        )
-        replaced = extractor.replaced
-        await extractor.close()
-        return list(found), replaced
-
-    found, replaced = asyncio.run(run())
-    assert [each.error for each in found] == [None] * 5
-    assert replaced == 1
-
-
-def test_the_loop_goes_on_while_pages_are_extracted(extractor: Extractor) -> None:
-    huge = b"<html><body>" + b"<p>Some words about <a href='/x'>lakes</a>.</p>" * 5_000
-
-    async def run() -> tuple[int, Extraction]:
-        work = asyncio.create_task(extractor.extract(huge, "text/html", None, "http://lake.test/"))
-        turns = 0
-        while not work.done():
-            await asyncio.sleep(0.001)
-            turns += 1
-        return turns, await work
-
-    turns, found = asyncio.run(run())
-    assert found.page is not None
-    assert turns >= 10  # one turn if the loop had been held
-
-
-def test_what_takes_too_long_to_begin_is_said() -> None:
-    async def run() -> Extraction:
-        extractor = Extractor(processes=1, wait_s=0.001)
-        found = await extractor.extract(PAGE, "text/html", None, "http://lake.test/")
-        assert extractor.waiting == 0
-        await extractor.close()
-        return found
-
-    found = asyncio.run(run())
-    assert found.late

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp.abc import AbstractResolver
 
-from workloads.deep_research.serving.extraction import Extractor
+from workloads.deep_research.serving.extractors import Extractor
 from workloads.deep_research.serving.rendering import (
     LINKS,
     TEXT_CHARACTERS,
@@ -117,6 +117,7 @@ class Browser:
             "open_connections": self._fetcher.open_connections() if self._fetcher is not None else 0,
             "wire_bytes": self._wire_bytes,
             "extracting": self._extractor.waiting,
+            "extractors": self._extractor.processes,
             "extractors_replaced": self._extractor.replaced,
             "shared": self._flights.shared,
         }

@@ -1,20 +1,11 @@
-"""From a page's bytes to its text and links, in processes of its own: extraction takes all of a core for milliseconds.
+"""From a page's bytes to its text and links: a plain function, run in processes of its own (`extractors`), since it
+takes all of a core for milliseconds."""
 
-The parent half keeps the processes; `extracted` runs in them and is a plain function.
-"""
-
-import asyncio
 import contextlib
-import multiprocessing
-import os
 import re
-import resource
 import signal
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +26,6 @@ _BULK = tuple(
     (re.compile(rf"<{tag}[\s>]", re.IGNORECASE), re.compile(rf"</{tag}\s*>", re.IGNORECASE))
     for tag in ("script", "style", "svg")
 )
-_MOST_MEMORY = 4 << 30  # bytes of one process's address space
 _SPACE = re.compile(r"[ \t\r\f\v]+")
 _LINES = re.compile(r"\n\s*\n\s*")
 
@@ -173,82 +163,3 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-class Extractor:
-    """Processes that extract. One that dies (memory, a parser's crash) is replaced, and its page tried once more."""
-
-    def __init__(self, *, processes: int | None = None, limit_s: float = 10.0, wait_s: float = 60.0) -> None:
-        """`processes`: default half the cores, at least 1, at most 8; `limit_s`: for one page; `wait_s`: with queueing.
-
-        Starts nothing yet.
-        """
-        self._count = processes or max(1, min(8, (os.cpu_count() or 2) // 2))
-        self._limit_s = limit_s
-        self._wait_s = wait_s
-        self._pool: ProcessPoolExecutor | None = None
-        self.waiting = 0  # pages now in the processes or before them
-        self.replaced = 0
-
-    async def start(self) -> None:
-        """Starts the processes and waits until they have loaded what they need, so that no call pays for that."""
-        page = (b"<html><title>a</title><body><p>b</p></body></html>", "text/html", None, "http://start.test/", 30.0)
-        pool = self._processes()
-        loop = asyncio.get_running_loop()
-        await asyncio.gather(*(loop.run_in_executor(pool, extracted, *page) for _ in range(self._count)))
-
-    async def extract(self, data: bytes, content_type: str, charset: str | None, url: str) -> Extraction:
-        """See `extracted`. Raises nothing for the page's faults."""
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(self._wait_s):
-                for _ in range(2):
-                    pool = self._processes()
-                    try:
-                        return await asyncio.get_running_loop().run_in_executor(
-                            pool, extracted, data, content_type, charset, url, self._limit_s
-                        )
-                    except BrokenProcessPool:
-                        self._drop(pool)
-                return Extraction(None, "its text could not be extracted: the process died")
-        except TimeoutError:
-            return Extraction(None, f"its text was not extracted within {self._wait_s:g} s", late=True)
-        finally:
-            self.waiting -= 1
-
-    async def close(self) -> None:
-        """Ends the processes."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
-
-    def _processes(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self._count,
-                mp_context=multiprocessing.get_context("spawn"),  # a fork would copy locks that threads hold
-                initializer=_begin,
-                initargs=(os.getpid(),),
-            )
-        return self._pool
-
-    def _drop(self, pool: ProcessPoolExecutor) -> None:
-        if self._pool is pool:
-            self._pool = None
-            self.replaced += 1
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _begin(parent: int) -> None:
-    """Prepares a process: it ignores what is meant for its parent, and goes when that is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    if most == resource.RLIM_INFINITY or most > _MOST_MEMORY:
-        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, most))  # a page's MemoryError, not the machine's
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(2.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
