@@ -1,8 +1,9 @@
 """Users' data sets: Parquet or JSON lines with a question and its answer in columns of any name, made into rows.
 
 As files of this kind have them: a prompt is a text or a chat (a list of messages, of which the last user's is the
-question); an answer is a text, a number or a list of texts that are all right, or such a thing inside an object as
-`ground_truth`, `target`, `answer` or `answers` (SkyRL's and verl's `reward_model` and `reward_spec` columns).
+question; its content is a text or a list of parts, all of them texts); an answer is a text, a number or a list of texts
+that are all right, or such a thing inside an object as `ground_truth`, `target`, `answer` or `answers` (SkyRL's and
+verl's `reward_model` and `reward_spec` columns).
 """
 
 import json
@@ -20,6 +21,7 @@ QUESTION_COLUMNS = ("prompt", "question", "problem", "query")
 ANSWER_COLUMNS = ("answer", "answers", "golden_answers", "ground_truth", "reward_spec", "reward_model", "target")
 INSIDE_ANSWERS = ("ground_truth", "target", "answers", "answer")  # keys of an answer that is an object
 BATCH_ROWS = 1_024
+TEXT_PARTS = ("text", "input_text")  # types of a part of a message that is a text
 MOST_SHOWN = 60
 
 
@@ -115,9 +117,28 @@ def _question(value: object, where: str) -> str:
         spoken = [message.get("content") for message in value if message.get("role") == "user"]
         value = spoken[-1] if spoken else None
         where += " (a chat: its last message of the user)"
+        if isinstance(value, list):
+            value = _joined(value, where)
     if not isinstance(value, str) or not value.strip():
         raise SpecError(f"{where}: allowed is a text or a chat with a user's message, found {_shown(value)}")
     return _writable(value.strip(), where)
+
+
+def _joined(parts: list[object], where: str) -> str:
+    """The text of a content that is a list of parts, one below the other.
+
+    Raises:
+        SpecError: a part is no text; names it.
+    """
+    texts = []
+    for number, part in enumerate(parts, start=1):
+        text = part.get("text") if isinstance(part, dict) and part.get("type") in TEXT_PARTS else part
+        if not isinstance(text, str):
+            what = part.get("type") if isinstance(part, dict) else None
+            found = f"type {_shown(what)}" if isinstance(what, str) and what not in TEXT_PARTS else _shown(part)
+            raise SpecError(f"{where}, part {number} of {len(parts)}: allowed is a text, found {found}")
+        texts.append(text)
+    return "\n".join(texts)
 
 
 def _answers(value: object, where: str, needed: bool) -> tuple[str, ...]:

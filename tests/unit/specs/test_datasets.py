@@ -41,6 +41,23 @@ def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
             ("Ada", "A. L."),
         ),
         ({"prompt": [{"role": "user", "content": "Who?"}], "reward_spec": {"ground_truth": "Ada"}}, "Who?", ("Ada",)),
+        (
+            {
+                "messages": [
+                    {"role": "system", "content": [{"type": "text", "text": "s"}]},
+                    {"role": "user", "content": [{"type": "text", "text": "Who?"}, {"type": "text", "text": "When?"}]},
+                ],
+                "answer": "Ada",
+            },
+            "Who?\nWhen?",
+            ("Ada",),
+        ),
+        (
+            {"prompt": [{"role": "user", "content": [{"type": "input_text", "text": "Who?"}]}], "answer": "Ada"},
+            "Who?",
+            ("Ada",),
+        ),
+        ({"prompt": [{"role": "user", "content": ["Who?"]}], "answer": "Ada"}, "Who?", ("Ada",)),
         ({"question": "Wie?", "answer": "Größe ≈ 3"}, "Wie?", ("Größe ≈ 3",)),
         ({"question": "How much?", "answer": 3.0}, "How much?", ("3",)),
     ],
@@ -48,7 +65,8 @@ def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
 def test_the_shapes_that_files_have(
     tmp_path: Path, kind: str, record: dict[str, Any], question: str, answers: tuple[str, ...]
 ) -> None:
-    (row,) = read_dataset(written(tmp_path, kind, [record]), {})
+    columns = {"prompt": "messages"} if "messages" in record else {}
+    (row,) = read_dataset(written(tmp_path, kind, [record]), columns)
     assert row == Row(prompt=0, question=question, answers=answers)
 
 
@@ -83,6 +101,32 @@ def test_answers_are_needed_only_where_they_are_judged_by(tmp_path: Path) -> Non
         ([{"question": "a", "answer": ["x", ""]}], r"row 1, column answer: .*list"),
         ([{"question": "  ", "answer": "b"}], r"row 1, column question"),
         ([{"prompt": [{"role": "system", "content": "s"}], "answer": "b"}], r"row 1, column prompt \(a chat"),
+        (
+            [
+                {"prompt": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "answer": "b"},
+                {
+                    "prompt": [
+                        {
+                            "role": "user",
+                            "content": [
+                                {"type": "text", "text": "a"},
+                                {"type": "image_url", "image_url": {"url": "u"}},
+                            ],
+                        }
+                    ],
+                    "answer": "b",
+                },
+            ],
+            r"row 2, column prompt \(a chat: .*\), part 2 of 2: allowed is a text, found type 'image_url'",
+        ),
+        (
+            [{"prompt": [{"role": "user", "content": [{"type": "text", "text": None}]}], "answer": "b"}],
+            r"row 1, column prompt \(a chat: .*\), part 1 of 1: allowed is a text, found \{",
+        ),
+        (
+            [{"prompt": [{"role": "user", "content": [{"type": "text", "text": " "}]}], "answer": "b"}],
+            r"row 1, column prompt \(a chat: .*\): allowed is a text or a chat with a user's message, found ' '",
+        ),
         ([{"text": "a", "answer": "b"}], r"no question among its columns text, answer; --columns prompt="),
         ([{"question": "a", "answer": True}], r"row 1, column answer: .*True"),
     ],
