@@ -130,13 +130,16 @@ def make_account(
 ) -> Account:
     """The account of a run over its window.
 
-    `tails`: the stretches from the median to the last consumed trajectory's end, of synchronous batches.
+    `tails`: the stretches from the median to the last consumed trajectory's end, of batches. In async no step waits for
+    a whole batch: there they flag nothing.
     A trajectory belongs to the engine of its last turn; before its first turn, to the pool. Where turns don't say
     their engine, the engines' own running counts make the units (granularity `metric`) and trajectories belong to the
     pool; where those are not there either (or `by_engine` is False) the rollout pool is one unit.
     """
     low, high = window.start_ns, window.end_ns
     colocated = run.spec.placement is Placement.COLOCATED
+    if run.spec.placement is Placement.ASYNC:
+        tails = NO_NS, NO_NS
     train = _train_timeline(run, tracks, low, high, colocated)
     readings = series_of(run) if by_engine else {}
     told = by_engine and tracks.engines_known(low, high)
