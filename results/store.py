@@ -78,8 +78,13 @@ class RunTables:
         """
         if name not in self.tables:
             raise SpecError(f"table {name!r}: allowed is one of {', '.join(sorted(self.tables))}")
-        frame: pd.DataFrame = self.tables[name].to_pandas(types_mapper=_PANDAS.get)
-        return frame
+        return frame_of(self.tables[name])
+
+
+def frame_of(table: pa.Table) -> pd.DataFrame:
+    """A table as a new frame: integers and flags in pandas' nullable types, unknown floats as NaN."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_PANDAS.get)
+    return frame
 
 
 def tables_dir(run_dir: Path) -> Path:

@@ -15,6 +15,7 @@ _VERBS = {
     "sweep": "sweep",
     "collect": "collect",
     "report": "report",
+    "query": "query",
     "list": "listing",
     "logs": "logs",
     "tools": "tools",
