@@ -13,6 +13,7 @@ from reports.compare import comparison
 from reports.cost import cost_section
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
+from reports.late import late_table
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
 from reports.places import without_places
@@ -39,6 +40,7 @@ from reports.waterfall import STEM as WATERFALL
 from reports.waterfall import bounds_lines
 from results.bounds import bounds
 from results.cost import Prices
+from results.late import late
 from results.processes import ended_silently
 from results.tool_figures import tool_figures
 
@@ -143,6 +145,7 @@ def _stragglers(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     if case.figures.straggler is None:
         return [*lines, f"No straggler numbers: {escape(case.no_window)}."]
     lines += straggler_table(case.figures.straggler, case.gpu, notes)
+    lines += ["", *late_table(case.run, late(case.run, case.steps), notes)]
     return [*lines, "", case.caption(f"n = {len(case.steps)} steps", notes)]
 
 
