@@ -37,7 +37,7 @@ def prepare(folder: RunFolder, spec: RunSpec, display: Display) -> ToolServer | 
 
 
 def corpus_folder(corpus: str, seed: int, say: Callable[[str], None]) -> Path:
-    """Where a corpus lies; a generated one is built in the user's cache folder if it is not there.
+    """Where a corpus lies; a generated one is built in the user's cache folder if it is not there, or damaged.
 
     Args:
         corpus: `generated:PAGES`, or a folder.
@@ -51,11 +51,13 @@ def corpus_folder(corpus: str, seed: int, say: Callable[[str], None]) -> Path:
     folder = corpus_place(corpus, seed)
     if match is None:
         return folder
-    from workloads.deep_research.corpus.build import build_corpus, read_facts
+    from workloads.deep_research.corpus.build import build_corpus, damage, read_facts
 
     pages = int(match[1])
-    if read_facts(folder) is not None:
-        return folder
+    if (facts := read_facts(folder)) is not None:
+        if (wrong := damage(folder, facts)) is None:
+            return folder
+        say(wrong)  # it is bench's own, and comes out the same
     said = [0.0]
 
     def progress(done: int, total: int | None) -> None:

@@ -109,7 +109,7 @@ def read_corpus(corpus: str, seed: int) -> tuple[str, str]:
     format of the index is part of both: another one may rank otherwise.
 
     Raises:
-        SpecError: no generated one of that size, no folder, or one without a corpus in it.
+        SpecError: no generated one of that size, no folder, one without a corpus in it, or one that is damaged.
     """
     if match := GENERATED_CORPUS.match(corpus):
         pages = int(match[1])
@@ -118,7 +118,7 @@ def read_corpus(corpus: str, seed: int) -> tuple[str, str]:
         from workloads.deep_research.corpus.generate import VERSION  # loaded by who searches a corpus only
 
         return corpus, _recipe(pages, seed, VERSION)
-    from workloads.deep_research.corpus.build import FACTS, FORMAT, read_facts
+    from workloads.deep_research.corpus.build import FACTS, FORMAT, damage, read_facts
 
     folder = Path(corpus).expanduser().resolve()
     try:
@@ -130,6 +130,8 @@ def read_corpus(corpus: str, seed: int) -> tuple[str, str]:
             f"corpus = {corpus!r}: allowed is generated:PAGES or a folder that `bench tools build` made"
             f" ({folder / FACTS} is not there)"
         )
+    if (wrong := damage(folder, facts)) is not None:
+        raise SpecError(f"corpus = {corpus!r}: {wrong}")
     if facts.seed is not None and facts.version is not None:
         return str(folder), _recipe(facts.pages, facts.seed, facts.version)
     return str(folder), f"pages:{facts.digest}:f{FORMAT}"

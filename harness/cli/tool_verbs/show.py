@@ -19,13 +19,15 @@ def command(corpus: str, seed: int, query: str | None, url: str | None, question
 
     from harness.envs import cache_folder
     from harness.specs.inputs import GENERATED_CORPUS
-    from workloads.deep_research.corpus.build import generated_name, open_corpus, read_facts
+    from workloads.deep_research.corpus.build import damage, generated_name, open_corpus, read_facts
 
     folder = Path(corpus)
     if (match := GENERATED_CORPUS.match(corpus)) is not None:
         folder = cache_folder() / "corpora" / generated_name(int(match[1]), seed)
         if read_facts(folder) is None:
             raise SpecError(f"corpus = {corpus!r}: not built yet: bench tools build {corpus} --seed {seed}")
+    if (facts := read_facts(folder)) is not None and (wrong := damage(folder, facts)) is not None:
+        raise SpecError(f"corpus = {corpus!r}: {wrong}")
     opened = open_corpus(folder)
     try:
         if url is not None:

@@ -14,9 +14,11 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
 from harness.protocol.errors import SpecError
+from workloads.deep_research.corpus import soundness
 from workloads.deep_research.corpus.generate import LEAST_PAGES, MOST_PAGES, VERSION, World
 from workloads.deep_research.corpus.index import Entry, Hit, Index, IndexWriter, Page
 from workloads.deep_research.corpus.making import batches
@@ -139,6 +141,21 @@ def open_corpus(path: Path) -> Corpus:
         raise SpecError(f"{path / DATABASE}: can't be read: {error}; remove the folder and build it again") from None
 
 
+def damage(path: Path, facts: CorpusFacts) -> str | None:
+    """What is wrong with the corpus at `path`, and how it is built again; None: nothing was found."""
+    found = soundness.damage(path / DATABASE, facts.pages)
+    what = f"{path / DATABASE} is damaged ({found})"
+    if found is None:
+        if not facts.questions or (path / QUESTIONS).exists():
+            return None
+        what = f"{path / QUESTIONS} is missing"
+    if facts.source == "generated":
+        again = f"bench tools build generated:{facts.pages} --seed {facts.seed} -o {quote(str(path))}"
+    else:
+        again = f"bench tools build {quote(facts.source)} -o {quote(str(path))}, with the --columns that it had"
+    return f"{what}: build it again ({again})"
+
+
 def read_facts(path: Path) -> CorpusFacts | None:
     """What the corpus at `path` is; None where there is none.
 
@@ -223,9 +240,10 @@ def _settle(
     with _alone(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             facts = read_facts(out) if out.is_dir() else None
-            if facts is not None and wanted(facts):
+            same = facts is not None and wanted(facts)
+            if facts is not None and same and damage(out, facts) is None:
                 return facts
-            if facts is None or not replace(facts):
+            if facts is None or not (same or replace(facts)):
                 held = "another corpus" if facts is not None else "something that is no corpus"
                 raise SpecError(
                     f"{out}: holds {held}, so {what} can't be put there; choose another folder or remove it"
@@ -249,10 +267,26 @@ def _settle(
 
 @contextlib.contextmanager
 def _alone(out: Path) -> Iterator[IO[str]]:
-    """No other process builds `out` meanwhile; the lock goes with the process that holds it."""
-    with out.with_name(f".{out.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+    """No other process builds `out` meanwhile; the lock goes with the process that holds it, and so does its file."""
+    path = out.with_name(f".{out.name}.lock")
+    while True:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is(path, file):
+                continue  # whoever had it has taken it away meanwhile: others may hold the one that is there now
+            try:
+                yield file
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is(path: Path, file: IO[str]) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _sync(path: Path) -> None:
