@@ -1,5 +1,6 @@
 """verl's V1 trainers, recording what they consume; their loops are verl's own."""
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from adapters.verl.worker.taps import tap_function, tap_timers, trainer_modules
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Device, Placement, RunSpec
 
+GONE_S = 10.0  # an agent loop that was killed is gone by then, or is left to Ray
 MODES = {Placement.COLOCATED: "sync", Placement.DISAGGREGATED: "separate_async", Placement.ASYNC: "separate_async"}
 
 
@@ -119,6 +121,11 @@ class RecordingTrainer:
             else:
                 announce_engine(self.bench.recorder, address, url=f"http://{address}/metrics")
 
+    def fit(self, agent_loop_manager: Any) -> None:
+        workers: Any = require(agent_loop_manager, "agent_loop_workers")
+        super().fit(agent_loop_manager)  # type: ignore[misc]
+        end_agents(workers)
+
     def on_init_end(self) -> None:
         with self.bench.track.block("update_weights"):  # the first sync, which no native timer covers
             super().on_init_end()  # type: ignore[misc]
@@ -150,6 +157,21 @@ class RecordingTrainer:
             return super()._compute_metrics(*args, **kwargs)  # type: ignore[misc]
 
 
+def end_agents(workers: list[Any]) -> None:
+    """Ends verl's agent loops before verl ends the engines that they ask: a run that is over leaves turns under way.
+
+    Ray ends actors in any order. A loop that outlives its engine (on a cluster, on another node) would record a failure
+    that is none.
+    """
+    import ray
+
+    for worker in workers:
+        ray.kill(worker)
+    for worker in workers:
+        with contextlib.suppress(ray.exceptions.RayError):  # GetTimeoutError too
+            ray.get(worker.__ray_ready__.remote(), timeout=GONE_S)
+
+
 def record_difference(bench: Bench, data: Any) -> None:
     """Takes what verl hands to its own comparison of logprobs: rows in the order of the balanced batch."""
     batch = data.batch
@@ -179,7 +201,7 @@ def install(bench: Bench) -> None:
     registry: Any = require(base, "TRAINER_REGISTRY")
     mode = MODES[bench.spec.placement]
     trainer: Any = registry[mode]
-    for name in ("_setup", "on_init_end", "on_step_begin", "prepare_step", "_submit_batch_to_rollout"):
+    for name in ("_setup", "on_init_end", "on_step_begin", "prepare_step", "_submit_batch_to_rollout", "fit"):
         require(trainer, name)
     for name in ("_balance_batch", "_compute_metrics"):
         require(trainer, name)
