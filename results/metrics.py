@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.protocol.phases import Phase, Pool
+from harness.protocol.spec import Device
 from results.account import CLIENT, ENGINE, Account, make_account
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
@@ -17,6 +18,7 @@ from results.engine_use import EnginesUse, engines_use, put_engine_figures
 from results.figure import Figure, Figures
 from results.lifetimes import Lifetimes, lifetimes
 from results.phases import PhaseRow, phase_rows
+from results.running import RunningWork, running_work
 from results.schema import TABLES
 from results.selection import Selection, selection
 from results.staleness import Staleness, staleness
@@ -81,6 +83,8 @@ OF_WINDOW: Mapping[str, str] = {
     "power_utilisation_ratio": "ratio",
     "idle_power_ratio": "ratio",
     "joules_per_trained_trajectory": "J/trajectory",
+    "joules_per_trained_token": "J/token",
+    "joules_per_step": "J/step",
     "recorder_cost_ratio": "ratio",
     "trajectories_trained": "trajectory",
     "trajectories_open_at_end": "trajectory",
@@ -122,7 +126,8 @@ def compute(run: RunTables) -> RunFigures:
         rows = phase_rows(arrays, window, run.spec.placement)
         wait = straggler(run, window, made, account)
         rates = throughput(run, arrays, window, account, lives)
-        power = _energy(run, arrays, window, account, int(rates.trajectory_ledger.trained))
+        work = running_work(run, arrays, window, lives, made) if run.spec.device is Device.CUDA else None
+        power = _energy(run, arrays, window, account, rates, work)
         power = _unless_spoiled(power, spoiled)
         chosen = selection(run, window)
         stale = staleness(run, _steps_inside(run, window))
@@ -132,7 +137,7 @@ def compute(run: RunTables) -> RunFigures:
         queued, why = _queued(account)
         put_engine_figures(figures, used, queued, why)
         _straggler(figures, wait)
-        _power(figures, power)
+        _power(figures, power, window.steps)
         _selection(figures, chosen)
         _recorder(figures, run, window)
     _staleness(figures, stale, stale_run, window is not None)
@@ -163,11 +168,15 @@ def _steps_inside(run: RunTables, window: Window) -> list[int]:
     return [int(step) for step in steps.loc[window.holds(steps["end_ns"].to_numpy(np.int64)), "step"]]
 
 
-def _energy(run: RunTables, arrays: Tracks, window: Window, account: Account, trained: int) -> Energy:
+def _energy(
+    run: RunTables, arrays: Tracks, window: Window, account: Account, rates: Throughput, work: RunningWork | None
+) -> Energy:
     """Energy by the classes of each pool as one unit: which GPU an engine has is not known."""
     if run.tables["samples"].num_rows and account.granularity != "pool":
         account = make_account(run, arrays, window, by_engine=False)
-    return energy(run, window, {unit.pool: unit.timeline for unit in account.units}, trained)
+    trained = int(rates.trajectory_ledger.trained)
+    timelines = {unit.pool: unit.timeline for unit in account.units}
+    return energy(run, window, timelines, trained, tokens=rates.token_ledger.trained, work=work)
 
 
 def _unless_spoiled(power: Energy, spoiled: Contamination) -> Energy:
@@ -299,7 +308,7 @@ def _straggler(figures: Figures, wait: Straggler) -> None:
     figures.put("group_tail_share", "ratio", tail.value, n=tail.n, note=groups)
 
 
-def _power(figures: Figures, power: Energy) -> None:
+def _power(figures: Figures, power: Energy, steps: int) -> None:
     reasons = ", ".join(power.reasons) or None
     note = "; ".join(part for part in (power.note, reasons) if part) or None
     n = len(power.gpus)
@@ -307,17 +316,15 @@ def _power(figures: Figures, power: Energy) -> None:
     if power.per_step is not None:
         low, high = power.per_step.ci_low, power.per_step.ci_high  # over the steps
         figures["power_utilisation_ratio"] = replace(figures["power_utilisation_ratio"], ci_low=low, ci_high=high)
-    idle = None if power.idle_ratio is not None else power.note or "fewer than 10 s were sampled before launch"
+    idle = None if power.idle_ratio is not None else power.idle_note or power.note or "the power limit is not known"
     figures.put("idle_power_ratio", "ratio", power.idle_ratio, n=n, note=idle)
     each = note if power.trained else "no trajectory was trained in the window"
-    figures.put(
-        "joules_per_trained_trajectory",
-        "J/trajectory",
-        power.joules_per_trained,
-        n=power.trained,
-        note=each,
-        verdict=power.verdict,
-    )
+    for metric, value, count in (
+        ("joules_per_trained_trajectory", power.joules_per_trained, power.trained),
+        ("joules_per_trained_token", power.joules_per_token, power.trained),
+        ("joules_per_step", power.joules_per_step, steps),
+    ):
+        figures.put(metric, OF_WINDOW[metric], value, n=count, note=each, verdict=power.verdict)
 
 
 def _recorder(figures: Figures, run: RunTables, window: Window) -> None:

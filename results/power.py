@@ -79,6 +79,15 @@ class Series:
         inside = (times - self.times[cell]) / 1e9
         return np.asarray(whole[cell] + inside * (self.values[cell] + self.at(times)) / 2, dtype=np.float64)
 
+    def held_until(self, times: Ns) -> Floats:
+        """The integral (unit x s) of a setting from the first reading to each of `times`: readings hold until the next.
+
+        Before the first reading its value held already (and counts below 0).
+        """
+        whole = np.concatenate(([0.0], np.cumsum(np.diff(self.times) / 1e9 * self.values[:-1])))
+        cell = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, self.times.size - 1)
+        return np.asarray(whole[cell] + (times - self.times[cell]) / 1e9 * self.values[cell], dtype=np.float64)
+
     def held(self, low: int, high: int) -> float | None:
         """The integral (unit x s) over [low, high) of a setting: each reading holds until the next."""
         if self.times.size == 0 or high <= low:

@@ -8,7 +8,8 @@ import pytest
 
 from reports.hosts import hosts_section
 from reports.markdown import Footnotes
-from results.energy import _doubt, _resolution_s
+from results.class_energy import _resolution_s
+from results.gpu_energy import edge_doubt
 from results.gpu_sensors import HOST_DOUBT_S, descriptions, sensors_of
 from results.power import Series
 from results.rows import Rows
@@ -74,5 +75,5 @@ def test_a_class_edge_is_as_uncertain_as_the_hosts_clock(host, doubt_s, tmp_path
     gpu = SimpleNamespace(source="counter")
     assert _resolution_s(gpu, sensors) == pytest.approx(max(0.001, 2 * doubt_s))
     edges = np.array([0, 49_500_000, 99 * MS])
-    doubt = _doubt(Series(times, rows["power_instant_watts"].to_numpy()), 0.001 + 2 * doubt_s, edges)
+    doubt = edge_doubt(Series(times, rows["power_instant_watts"].to_numpy()), 0.001 + 2 * doubt_s, edges)
     assert doubt[0] == pytest.approx(400.0 * (0.0005 + doubt_s))

@@ -1,0 +1,171 @@
+"""One GPU's joules of the window, by the first of its sensors whose series is valid, and a verdict on them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from results.gpu_sensors import GpuSensors
+from results.intervals import Ns
+from results.power import Floats, Series
+from results.sampling import half_width
+
+K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
+GAP_REFRESHES = 3.0  # readings come once a refresh, jittered: up to two refreshes apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEnergy:
+    """One GPU over the window. `joules` is None when no sensor's series is valid.
+
+    Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, counter_wrap (put right), no_counter,
+    average_only, part_time_sensor, window_short, k_off, k_unsure (off, within the errors of both),
+    no_limit, mig_whole_gpu (joules are of all its instances), clock_step (the SM clock changed by more than 20 % while
+    the GPU was not idle).
+
+    `uncertainty_joules`: of the counter and of averaged power, by how much refresh and averaging may move the window's
+    edges, at most; of instant power, the 95 % interval of what happened between the readings, and the edges. None where
+    it is not known: a sensor that looks part of the time may be in phase with the load.
+    """
+
+    gpu: str
+    pool: str | None
+    joules: float | None
+    limit_joules: float | None  # integral of the enforced power limit
+    source: str | None  # counter | instant | average
+    k: float | None  # counter / integral of instant power
+    verdict: str  # ok | warn | bad
+    reasons: tuple[str, ...]
+    uncertainty_joules: float | None = None
+
+
+def gpu_energy(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, latest: int) -> GpuEnergy:
+    """Counter, else instant power, else average power: the first whose series is valid."""
+    reasons: list[str] = []
+    counted, why = counter_difference(sensors, low, high)
+    reasons += why
+    integral, gaps = power_integral(sensors.instant, low, high, sensors.instant_refresh_s)
+    shift = -int(sensors.average_window_s / 2 * 1e9)
+    averaged, lags = power_integral(sensors.average.shifted(shift), low, high)
+    source, joules = None, None
+    if counted is not None:
+        source, joules = "counter", counted
+    elif integral is not None:
+        source, joules = "instant", integral
+    elif averaged is not None:
+        source, joules, reasons = "average", averaged, [*reasons, "average_only"]
+    else:
+        reasons += gaps if sensors.instant.times.size else lags
+    refresh = sensors.counter_refresh_s if source == "counter" else sensors.instant_refresh_s
+    if source == "average":
+        refresh = sensors.average_window_s
+    if joules is not None and (high - low) / 1e9 < 2 * refresh:
+        reasons.append("window_short")
+        joules = None
+    k = counted / integral if counted is not None and integral else None
+    counter_doubt = _counter_doubt(sensors, low, high) if counted is not None else 0.0
+    k_doubt = counter_doubt + (_between(sensors, low, high) if k is not None else 0.0)
+    excused = k is not None and integral is not None and abs(k - 1) - k_doubt / integral <= K_OK
+    if k is not None and abs(k - 1) > K_OK:
+        reasons.append("k_unsure" if excused else "k_off")
+    if source in ("instant", "average") and sensors.part_time:
+        reasons.append("part_time_sensor")
+    if sensors.mig:
+        reasons.append("mig_whole_gpu")
+    if sensors.wraps and source == "counter":
+        reasons.append("counter_wrap")
+    last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)
+    if joules is None and last < high and last < latest - int(2e9):
+        reasons.append("gpu_lost")
+    if sensors.clock_stepped(low, high):
+        reasons.append("clock_step")
+    limit = sensors.limit.held(low, high)
+    if limit is None:
+        reasons.append("no_limit")
+    # Their own errors may explain a k that is off: that is told, and excuses nothing.
+    bad = joules is None or (k is not None and abs(k - 1) > K_WARN)
+    return GpuEnergy(
+        gpu=gpu,
+        pool=pool,
+        joules=joules,
+        limit_joules=limit,
+        source=source if joules is not None else None,
+        k=k,
+        verdict="bad" if bad else "warn" if reasons else "ok",
+        reasons=tuple(dict.fromkeys(reasons)),
+        uncertainty_joules=None if joules is None else _uncertainty(sensors, source, low, high, counter_doubt),
+    )
+
+
+def _uncertainty(sensors: GpuSensors, source: str | None, low: int, high: int, counter_doubt: float) -> float | None:
+    if source == "counter":
+        return counter_doubt
+    if sensors.part_time:
+        return None
+    power, refresh_s = sensors.instant, sensors.instant_refresh_s
+    smeared_s = refresh_s
+    if source == "average":
+        # The running mean is exact inside; at each edge it has smeared what changed there over its window.
+        power = sensors.average.shifted(-int(sensors.average_window_s / 2 * 1e9))
+        refresh_s, smeared_s = power.period_s, max(sensors.average_window_s, power.period_s)
+    inside = power.around(low, high)
+    seen = None if inside is None else half_width(inside, refresh_s)
+    if seen is None:
+        return None
+    return seen + float(edge_doubt(power, smeared_s, np.array([low, high], dtype=np.int64), whole=True).sum())
+
+
+def _between(sensors: GpuSensors, low: int, high: int) -> float:
+    """Joules by which instant power's integral may be off for what happened between its readings (95 %)."""
+    inside = sensors.instant.around(low, high)
+    return 0.0 if inside is None else half_width(inside, sensors.instant_refresh_s) or 0.0
+
+
+def _counter_doubt(sensors: GpuSensors, low: int, high: int) -> float:
+    """Joules by which the counter's difference may be off, at most.
+
+    At each edge it lags by up to a refresh (at equal power the lags of both edges cancel in part: one refresh in all),
+    and between two readings its slope may have changed.
+    """
+    counter, refresh_s = sensors.counter, sensors.counter_refresh_s
+    step = max(int(refresh_s * 1e9), 1)
+    edges = np.array([low, high], dtype=np.int64)
+    before, after = (
+        (counter.at(edges + far) - counter.at(edges + near)) / refresh_s if refresh_s else edges * 0.0
+        for near, far in ((-2 * step, 0), (0, 2 * step))
+    )
+    watts = np.maximum(before, after) / 2
+    return float(watts.max() * refresh_s + (np.abs(after - before) / 2 * refresh_s / 2).sum())
+
+
+def counter_difference(sensors: GpuSensors, low: int, high: int) -> tuple[float | None, list[str]]:
+    """Difference of the energy counter, interpolated at the edges."""
+    if sensors.counter.times.size == 0:
+        return None, ["no_counter"]
+    inside = sensors.counter.around(low, high)
+    if inside is None:
+        return None, ["partial_coverage"]
+    if (np.diff(inside.values) < 0).any():
+        return None, ["counter_reset"]
+    if inside.edge_gap_s(low, high) > max(sensors.counter.gap_limit_s, GAP_REFRESHES * sensors.counter_refresh_s):
+        return None, ["gap_too_long"]
+    edges = inside.at(np.array([low, high], dtype=np.int64))
+    return float(edges[1] - edges[0]), []
+
+
+def power_integral(power: Series, low: int, high: int, refresh_s: float = 0.0) -> tuple[float | None, list[str]]:
+    inside = power.around(low, high)
+    if inside is None:
+        return None, ["partial_coverage"]
+    if inside.longest_gap_s() > max(power.gap_limit_s, GAP_REFRESHES * refresh_s):
+        return None, ["gap_too_long"]
+    edges = inside.integral(np.array([low, high], dtype=np.int64))
+    return float(edges[1] - edges[0]), []
+
+
+def edge_doubt(power: Series, refresh_s: float, edges: Ns, *, whole: bool = False) -> Floats:
+    """Joules by which each cell may be off: at both its edges, the change of power there x refresh / 2."""
+    delta = int(refresh_s * 1e9)
+    jump = np.abs(power.at(edges + delta) - power.at(edges - delta)) * refresh_s / 2
+    if not whole:
+        jump[[0, -1]] = 0.0  # the window's own edges cut no class from another
+    return np.asarray(jump[:-1] + jump[1:], dtype=np.float64)
