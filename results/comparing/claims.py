@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from results.comparing.measures import Measure
-from results.comparing.welch import POWER, Contrast, Noise, compare, holm, t_quantile
+from results.comparing.welch import POWER, Contrast, Noise, compare, holm, mean_of, t_quantile
 
 Values = Sequence[float | None]
 
@@ -100,15 +100,16 @@ def _contrast(one: Compared, noise: Mapping[str, Noise] | None) -> Contrast | No
 
 def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule) -> Claim:
     verdict, why = _verdict(one, contrast, p, rule)
+    over_runs = None if contrast is None or contrast.basis == "within runs only" else contrast
     return Claim(
         measure=one.measure,
-        a=middle(one.a, one.measure),
-        b=middle(one.b, one.measure),
+        a=mean_of(one.a, one.measure.kind),
+        b=mean_of(one.b, one.measure.kind),
         contrast=contrast,
         verdict=verdict,
         p_adjusted=p,
-        equivalent=None if contrast is None else contrast.equivalent(rule.margin),
-        detectable=None if contrast is None else contrast.detectable(rule.alpha),
+        equivalent=None if over_runs is None else over_runs.equivalent(rule.margin),
+        detectable=None if over_runs is None else over_runs.detectable(rule.alpha),
         why=why,
     )
 
@@ -138,16 +139,6 @@ def _verdict(one: Compared, contrast: Contrast | None, p: float | None, rule: Ru
 
 def _ratio(contrast: Contrast) -> bool:
     return contrast.kind == "ratio"
-
-
-def middle(values: Values, measure: Measure) -> float | None:
-    """The mean over runs as the contrast takes it: of logs for a ratio, unless a value is 0 or less."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    if measure.kind == "difference" or min(known) <= 0:
-        return sum(known) / len(known)
-    return math.exp(math.fsum(map(math.log, known)) / len(known))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,6 +196,16 @@ def noise_of(values: Sequence[float | None], kind: Kind) -> Noise:
     return Noise(kind=kind, sd=float(x.std(ddof=1)) if x is not None and count >= 2 else None, n=count)
 
 
+def mean_of(values: Sequence[float | None], kind: Kind) -> float | None:
+    """The mean over runs as a contrast takes it: geometric for a ratio, unless a value is 0 or less."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    if kind == "difference" or min(known) <= 0:
+        return math.fsum(known) / len(known)
+    return math.exp(math.fsum(map(math.log, known)) / len(known))
+
+
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's adjusted p values: of all claims with p <= alpha, one or more is false with probability <= alpha.
 

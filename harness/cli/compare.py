@@ -1,0 +1,124 @@
+"""`bench compare A B [C...]`: runs against runs, with intervals, verdicts and blame."""
+
+import glob
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.output import file_problem
+from harness.cli.runs import find_run, runs_dir_option
+from harness.protocol.errors import SpecError
+
+if TYPE_CHECKING:
+    from reports.compared.gather import Given
+    from results.comparing.comparison import Comparison
+
+_FORMATS = ("markdown", "csv", "json", "parquet")
+
+
+@click.command("compare", short_help="Compare runs with runs: intervals, verdicts, blame.")
+@click.argument("sides", nargs=-1, required=True, metavar="A [B...]")
+@click.option(
+    "--allow-different",
+    "allowed",
+    multiple=True,
+    metavar="WHAT",
+    help="Compare all the same where WHAT differs: work, a field of it (seed, ...), machine, granularity.",
+)
+@click.option("--format", "form", type=click.Choice(_FORMATS), default="markdown", show_default=True, help="Output.")
+@click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="File to write; default: stdout.")
+@click.option(
+    "--noise-from",
+    metavar="BASELINE",
+    help="Runs of one cell (a baseline, a sweep, a quoted glob) that tell how runs vary, for sides of single runs.",
+)
+@runs_dir_option
+def command(
+    sides: tuple[str, ...],
+    allowed: tuple[str, ...],
+    form: str,
+    out: Path | None,
+    noise_from: str | None,
+    runs_dir: Path,
+) -> None:
+    """Compare each of B... with A by every measure: ratio or difference with an interval, a verdict, and blame.
+
+    Each is a run folder or a name under the runs folder, a quoted glob of run folders, a folder of them, a sweep, or a
+    baseline (a folder of *.parquet). One sweep alone: its cells are compared with its first. The replicate is the run:
+    give several a side. Runs of different work or machines are refused.
+    """
+    if form == "parquet" and out is None:
+        raise SpecError("--format parquet: it is no text; name a file with -o")
+    from reports.compared.gather import one_side, sections  # pandas and scipy: not for `bench --help`
+    from results.comparing.comparison import compare_sides
+
+    given = _unlike([_given(side, runs_dir) for side in sides])
+    noise = None if noise_from is None else one_side(_given(noise_from, runs_dir))
+    found = [compare_sides(one, allowed=allowed, noise=noise) for one in sections(given)]
+    if out is None:
+        click.echo(_text(form, found), nl=False)
+        return
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.new")
+    try:
+        if form == "parquet":
+            from reports.compared.tabular import write_parquet
+
+            write_parquet(found, temporary)
+        else:
+            temporary.write_text(_text(form, found), encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise file_problem(error, f"{out} can't be written", "name another file with -o") from None
+    click.echo(f"written: {out}")
+
+
+def _text(form: str, found: "Sequence[Comparison]") -> str:
+    if form == "markdown":
+        from reports.compared.page import markdown
+
+        return markdown(found)
+    from reports.compared.tabular import as_csv, as_json
+
+    return as_csv(found) if form == "csv" else as_json(found)
+
+
+def _given(text: str, runs_dir: Path) -> "Given":
+    """What an argument means: a path, a quoted glob (here, or under the runs folder), or a run's name.
+
+    Raises:
+        SpecError: nothing is there.
+    """
+    from reports.compared.gather import Given
+
+    if not text.strip():
+        raise SpecError(f"side = {text!r}: empty; give a run, a sweep, a quoted glob or a baseline")
+    if glob.has_magic(text) and not Path(text).exists():
+        paths = sorted(glob.glob(text)) or sorted(glob.glob(str(runs_dir / text)))  # noqa: PTH207 (absolute ones too)
+        if not paths:
+            raise SpecError(f"side = {text}: nothing here or under {runs_dir.absolute()} is called so")
+        return Given(label=Path(text).name, paths=tuple(Path(path) for path in paths))
+    path = Path(text)
+    if not path.exists():
+        path = runs_dir / text if (runs_dir / text).exists() else find_run(text, runs_dir)
+    return Given(label=path.resolve().name, paths=(path,))
+
+
+def _unlike(given: "Sequence[Given]") -> "list[Given]":
+    """With labels that tell them apart: the folder before it where a name comes twice, and a number where that does."""
+    from reports.compared.gather import Given
+
+    labels = [one.label for one in given]
+    longer = [
+        f"{one.paths[0].resolve().parent.name}/{one.label}" if labels.count(one.label) > 1 else one.label
+        for one in given
+    ]
+    return [
+        Given(label=name if longer.count(name) == 1 else f"{name} ({place})", paths=one.paths)
+        for place, (name, one) in enumerate(zip(longer, given, strict=True), start=1)
+    ]

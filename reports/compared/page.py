@@ -1,0 +1,214 @@
+"""A comparison as Markdown: the same runs give the same bytes."""
+
+from collections.abc import Sequence
+
+from reports.compared.words import caveats, effect, joined, runs_of, size, title, value, verdict
+from reports.markdown import Footnotes, code, escape, number, table
+from results.comparing.blame import Blame, Effect
+from results.comparing.claims import Claim
+from results.comparing.comparison import Comparison, Pair
+from results.comparing.welch import Contrast
+
+_MOST = 3  # runs named in a table; the rest are counted
+
+
+def markdown(found: Sequence[Comparison]) -> str:
+    """The page of one or several comparisons."""
+    lines: list[str] = []
+    for one in found:
+        lines += [*_one(one), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _one(found: Comparison) -> list[str]:
+    notes = Footnotes()
+    lines = [f"# {escape(title(found))}", ""]
+    said = caveats(found)
+    lines += [line for text in said for line in (f"> {text}", ">")][:-1]
+    lines += [""] if said else []
+    lines += ["## Sides", "", *_sides(found, notes), ""]
+    for pair in found.pairs:
+        lines += _pair(pair, found, notes)
+    lines += ["## Machine, driver, versions and settings in which the sides differ", "", *_differences(found), ""]
+    lines += notes.lines()
+    return lines
+
+
+def _sides(found: Comparison, notes: Footnotes) -> list[str]:
+    rows = []
+    for letter, side in zip(_letters(found), found.sides, strict=True):
+        runs = side.runs
+        names = ", ".join(code(run.run_id) for run in runs[:_MOST])
+        more = f" and {len(runs) - _MOST} more" if len(runs) > _MOST else ""
+        told = joined([note for run in runs for note in run.notes])
+        rows.append(
+            [
+                letter,
+                escape(side.label) + (notes.mark(told) if told else ""),
+                escape(joined([f"{run.framework} {run.framework_version or ''}".strip() for run in runs])),
+                escape(joined([run.placement for run in runs])),
+                f"{len(runs)}",
+                escape(joined([str(run.steps) for run in runs])),
+                names + more,
+            ]
+        )
+    lines = table(["", "Side", "Framework", "Placement", "runs", "steps in the window", "Runs"], rows, "llllrll")
+    left = [(side.label, name, why) for side in found.sides for name, why in side.left_out]
+    if left:
+        lines += ["", "Left out, as they have no number in any comparison:", ""]
+        lines += [f"- {code(name)} of {escape(label)}: {escape(why)}" for label, name, why in left]
+    return lines
+
+
+def _pair(pair: Pair, found: Comparison, notes: Footnotes) -> list[str]:
+    letters = _letters(found)
+    a, b = letters[0], letters[found.sides.index(pair.side)]
+    lines = [f"## {b} against {a}: {escape(pair.side.label)} against {escape(pair.base.label)}", ""]
+    for family, claims in pair.claims.items():
+        if claims:
+            lines += [f"### {family[0].upper()}{family[1:]}", "", *_claims(claims, a, b, found, notes), ""]
+    lines += [_foot(pair, found, notes), ""]
+    lines += ["### Where the change of a step comes from", "", *_blame(pair.blame, a, b, notes), ""]
+    return lines
+
+
+def _claims(claims: Sequence[Claim], a: str, b: str, found: Comparison, notes: Footnotes) -> list[str]:
+    rows = []
+    for claim in claims:
+        measure, contrast = claim.measure, claim.contrast
+        why = claim.why or "not known"
+        equivalent = "–" if claim.equivalent is None else "yes" if claim.equivalent else "not shown"
+        least = size(contrast, measure, claim.detectable) if contrast is not None else None
+        rows.append(
+            [
+                f"{code(measure.name)}{'' if measure.unit == 'ratio' else f' ({escape(measure.unit)})'}",
+                {"lower": "less", "higher": "more", "none": "–"}[measure.direction],
+                value(measure, claim.a) or notes.unknown(why),
+                value(measure, claim.b) or notes.unknown(why),
+                effect(contrast, measure) if contrast is not None else notes.unknown(why),
+                verdict(claim) + (notes.mark(claim.why) if claim.why else ""),
+                equivalent,
+                least or "–",
+                _n(contrast) if contrast is not None else "–",
+            ]
+        )
+    header = [
+        "Measure",
+        "better",
+        a,
+        b,
+        "change (95 % interval)",
+        "verdict",
+        f"within {found.rule.margin:.0%}",
+        "detectable",
+        "n",
+    ]
+    return table(header, rows, "lllllll")
+
+
+def _n(contrast: Contrast) -> str:
+    if contrast.basis == "within runs only":
+        return f"{contrast.n_a} steps"
+    return f"{contrast.n_a} + {contrast.n_b} runs"
+
+
+def _foot(pair: Pair, found: Comparison, notes: Footnotes) -> str:
+    a, b = runs_of(pair.base), runs_of(pair.side)
+    words = [f"{a} and {b}"]
+    if pair.common_plans is not None:
+        words.append(f"times of steps over the {pair.common_plans} plans that all runs have in common")
+    bases = {claim.contrast.basis for family in pair.claims.values() for claim in family if claim.contrast is not None}
+    words += [
+        {
+            "runs": "intervals: Welch's t over runs",
+            "pairs of runs": "intervals: t of the seeds' differences",
+            "runs and a baseline's noise": "intervals: t with the baseline's spread pooled in",
+            "within runs only": "where n counts steps, intervals are **within runs only**: steps paired by plan",
+        }[basis]
+        for basis in sorted(bases)
+    ]
+    mark = notes.mark(
+        "ratios on the log scale, shares as differences in percentage points (pp); verdicts are Holm-corrected over a "
+        f"table at {found.rule.alpha:.0%}, intervals are each measure's own; within {found.rule.margin:.0%}: shown by "
+        f"two one-sided tests; detectable: the true change that is found with power 80 %; underpowered: that is more "
+        f"than {found.rule.most_detectable:.0%}"
+    )
+    return f"<sub>{'; '.join(words)}{mark}</sub>"
+
+
+def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
+    if isinstance(found, str):
+        return [f"Not known: {escape(found)}."]
+    rows = [_effect(one, one.name) for one in found.effects if _worth(one, found)]
+    small = [one for one in found.effects if not _worth(one, found)]
+    if small:
+        seconds = sum(one.seconds for one in small)
+        whole = sum(one.share for one in small)
+        names = ", ".join(one.name for one in small)
+        first, second = sum(one.a_s for one in small), sum(one.b_s for one in small)
+        rows.append(
+            [
+                f"{len(small)} smaller ones{notes.mark(names)}",
+                number(first),
+                number(second),
+                _s(seconds),
+                "–",
+                _share(whole),
+            ]
+        )
+    rows.append(_effect(found.remainder, "remainder: named by nothing"))
+    rows.append(_effect(found.total, "**total**"))
+    header = ["Part of a step", f"{a}, s", f"{b}, s", "effect, s", "95 % interval, s", "of a step"]
+    lines = [*table(header, rows, "l"), ""]
+    culprit = found.culprit
+    if culprit is not None:
+        lines.append(
+            f"Most of it: **{code(culprit.name)}**, {_s(culprit.seconds)} s of {_s(found.total.seconds)} s a step."
+        )
+    else:
+        lines.append("No single part is shown to have changed with it (5 %, Holm over the parts).")
+    if found.within_runs:
+        lines.append("One run a side: the intervals are **within runs only** (steps paired by plan).")
+    return lines
+
+
+def _worth(one: Effect, found: Blame) -> bool:
+    """What has a row of its own: half a per cent of a step, or shown."""
+    return one.shown or max(abs(one.seconds), abs(one.a_s) / 2, abs(one.b_s) / 2) >= 0.005 * found.total.a_s
+
+
+def _effect(one: Effect, name: str) -> list[str]:
+    named = name if name.startswith("**") or " " in name else code(name)
+    interval = "–" if one.low is None or one.high is None else f"{_s(one.low)} to {_s(one.high)}"
+    return [
+        named + (" *" if one.shown and not name.startswith("**") else ""),
+        number(one.a_s),
+        number(one.b_s),
+        _s(one.seconds),
+        interval,
+        _share(one.share),
+    ]
+
+
+def _s(given: float) -> str:
+    if abs(given) >= 100:
+        return f"{given:+.1f}"
+    text = f"{given:+.4f}"
+    return text if float(text) else "0"
+
+
+def _share(given: float) -> str:
+    text = f"{100 * given:+.1f}%"
+    return text if float(text[:-1]) else "0.0%"
+
+
+def _letters(found: Comparison) -> list[str]:
+    """Short names of the sides, for headers: A is the base."""
+    return [chr(ord("A") + place) if place < 26 else f"S{place + 1}" for place in range(len(found.sides))]
+
+
+def _differences(found: Comparison) -> list[str]:
+    if not found.differences:
+        return ["None on record."]
+    rows = [[escape(what), *(escape(each) for each in values)] for what, values in found.differences]
+    return table(["What", *_letters(found)], rows, "l" * (len(found.sides) + 1))

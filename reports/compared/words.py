@@ -1,0 +1,131 @@
+"""Words and numbers of a comparison's page."""
+
+from collections.abc import Sequence
+
+from reports.markdown import escape, number, percent
+from reports.provenance import ON_CPU, SIMULATED
+from results.comparing.alike import ON_CPU as NO_VERDICT_ON_CPU
+from results.comparing.claims import Claim, Verdict
+from results.comparing.comparison import Comparison, Side
+from results.comparing.measures import Measure
+from results.comparing.welch import Contrast
+
+
+def title(found: Comparison) -> str:
+    """E.g. `skyrl async: main against branch (functional check on CPU, different seed)`."""
+    base, *rest = found.sides
+    runs = [run for side in found.sides for run in side.runs]
+    cells = list(dict.fromkeys(f"{run.framework} {run.placement}" for run in runs))
+    said = []
+    if any(run.framework == SIMULATED for run in runs):
+        said.append(SIMULATED)
+    if any(run.device == "cpu" and run.framework != SIMULATED for run in runs):
+        said.append(ON_CPU)
+    if any("scripted policy" in run.notes for run in runs):
+        said.append("scripted policy")
+    if any(note.startswith("non-standard") for run in runs for note in run.notes):
+        said.append("non-standard")
+    if any(pair.unclaimed for pair in found.pairs):
+        said.append("no verdict")
+    said += [f"different {one.name}" for one in found.allowed]
+    names = f"{' and '.join(side.label for side in rest)} against {base.label}"
+    head = f"{cells[0]}: {names}" if len(cells) == 1 else names
+    return head + (f" ({', '.join(dict.fromkeys(said))})" if said else "")
+
+
+def caveats(found: Comparison) -> list[str]:
+    """What a reader may take from it, and what not; Markdown, one entry a paragraph."""
+    said = []
+    for one in found.allowed:
+        said.append(f"**Not the same {escape(one.name)}**: {escape(' and '.join(one.values))}; allowed by the caller.")
+    if any(pair.unclaimed == NO_VERDICT_ON_CPU for pair in found.pairs):
+        said.append(f"**No verdict**: {NO_VERDICT_ON_CPU}.")
+    if any(min(len(pair.base.runs), len(pair.side.runs)) == 1 for pair in found.pairs):
+        text = "A run is the replicate: with one run on a side, how runs vary is not known, and nothing is claimed."
+        if found.noise_from:
+            text = (
+                f"How runs vary is taken from {found.noise_runs} runs of {escape(found.noise_from)}, together with the "
+                "sides' own where they have more than one: one spread for all is assumed."
+            )
+        said.append(text)
+    elif found.noise_from:
+        said.append(f"The spread of runs is pooled with that of {found.noise_runs} runs of {escape(found.noise_from)}.")
+    uneven = _uneven(found)
+    if uneven:
+        said.append(f"**Consumed work differs by more than 2 %**: {', '.join(uneven)}: times hold that difference too.")
+    return said
+
+
+def _uneven(found: Comparison) -> list[str]:
+    told = []
+    for pair in found.pairs:
+        for claim in pair.claims["work consumed"]:
+            if claim.a and claim.b is not None and abs(claim.b / claim.a - 1) > 0.02:
+                name = claim.measure.name.removeprefix("consumed_").replace("_", " ")
+                told.append(f"{name} of {escape(pair.side.label)} {change(claim.b / claim.a)}")
+    return told
+
+
+def value(measure: Measure, given: float | None) -> str | None:
+    """A side's value, in the measure's unit; None where it is not known."""
+    if given is None:
+        return None
+    if measure.unit == "ratio":
+        return percent(given)
+    return number(given, 4)
+
+
+def change(ratio: float) -> str:
+    """A ratio as the change it is: 1.083 is +8.3%."""
+    if ratio >= 10:
+        return f"x{number(ratio)}"
+    moved = 100 * (ratio - 1)
+    text = f"{moved:+.2f}%" if abs(moved) < 0.995 else f"{moved:+.1f}%"
+    return text if float(text[:-1]) else "0.00%"
+
+
+def effect(contrast: Contrast, measure: Measure) -> str:
+    """The effect with its interval: `+8.3% (+5.1% to +11.6%)`."""
+    shown = _shown(contrast, measure, contrast.estimate)
+    if contrast.low is None or contrast.high is None:
+        return shown
+    low, high = (_shown(contrast, measure, end) for end in (contrast.low, contrast.high))
+    return f"{shown} ({low} to {high})"
+
+
+def size(contrast: Contrast, measure: Measure, amount: float | None) -> str | None:
+    """An effect without a sign: what can be detected."""
+    if amount is None:
+        return None
+    if contrast.kind == "ratio":
+        return f"{percent(amount)}" if amount < 10 else f"x{number(1 + amount)}"
+    return f"{100 * amount:.1f} pp" if measure.unit == "ratio" else number(amount)
+
+
+def _shown(contrast: Contrast, measure: Measure, given: float) -> str:
+    if contrast.kind == "ratio":
+        return change(given)
+    if measure.unit == "ratio":
+        return f"{100 * given:+.1f} pp"
+    return f"{given:+.3f}"
+
+
+def verdict(claim: Claim) -> str:
+    """The verdict with its p value where one was told."""
+    name = claim.verdict.value
+    strong = claim.verdict in (Verdict.BETTER, Verdict.WORSE)
+    text = f"**{name}**" if strong else name
+    if claim.p_adjusted is None or claim.verdict in (Verdict.NONE, Verdict.NOT_COMPARABLE):
+        return text
+    p = "p < 0.001" if claim.p_adjusted < 0.001 else f"p = {claim.p_adjusted:.3f}"
+    return f"{text} ({p})"
+
+
+def runs_of(side: Side) -> str:
+    """E.g. `5 runs`."""
+    return f"{len(side.runs)} run" + ("" if len(side.runs) == 1 else "s")
+
+
+def joined(values: Sequence[str]) -> str:
+    """Different values, each once."""
+    return ", ".join(dict.fromkeys(values))

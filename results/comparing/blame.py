@@ -1,0 +1,145 @@
+"""Blame: a change of the step time, split over what the steps were made of. Effects + remainder = total, exactly.
+
+A step's parts (`measures.PARTS`) are exclusive and fill its wall time: the phases of the train track, and, where the
+trainer waits for the rollout side, what the step's last trajectory did (tool, turn, queue, ...). So differences of
+means add up, and nothing is spread or estimated: the remainder is the time that no one named.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from results.comparing.measures import OTHER, PARTS, RunMeasures
+from results.comparing.paired import by_plan, common_plans
+from results.comparing.welch import Contrast, Noise, compare, compare_steps, holm
+
+STEP_TIME = "step_time_s"
+NAMED = tuple(part.name for part in PARTS if part.name != OTHER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one part adds to a step of B against A. Seconds per step; shares of A's step.
+
+    `low`, `high`: the 95 % interval of `seconds`, each effect's own; None without a spread. `p_adjusted`: of no change,
+    Holm-corrected over the effects.
+    """
+
+    name: str
+    a_s: float
+    b_s: float
+    seconds: float
+    share: float
+    low: float | None
+    high: float | None
+    p_adjusted: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether a change is shown at all (5 %, over all effects of this blame)."""
+        return self.p_adjusted is not None and self.p_adjusted <= 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """The total change of a step, its effects (largest first), and what is left. `within_runs`: one run a side."""
+
+    total: Effect
+    effects: tuple[Effect, ...]
+    remainder: Effect
+    within_runs: bool
+    runs: tuple[int, int]
+
+    @property
+    def culprit(self) -> Effect | None:
+        """The effect to blame: of those that are shown and go the way the total went, the largest; None: none is."""
+        sign = math.copysign(1.0, self.total.seconds)
+        guilty = [one for one in self.effects if one.shown and one.seconds * sign > 0]
+        return max(guilty, key=lambda one: abs(one.seconds), default=None)
+
+
+def blame(
+    a: Sequence[RunMeasures], b: Sequence[RunMeasures], *, noise: Mapping[str, Noise] | None = None
+) -> Blame | str:
+    """The blame of B against A, or why there is none.
+
+    Several runs a side: Welch's interval of the difference of means over runs. One run on both sides, placements whose
+    steps train on the same plans: over those steps, paired, `within runs only`. `noise`: differences of a baseline.
+    """
+    for run in (*a, *b):
+        if run.value(STEP_TIME) is None:
+            return f"{run.run_id}: {run.why(STEP_TIME)}"
+    if not a or not b:
+        return "a side has no run"
+    names = [name for name in NAMED if any(run.value(name) for run in (*a, *b))]
+    paired = len(a) == len(b) == 1 and noise is None
+    steps = _paired(a[0], b[0], names) if paired else None
+    made: list[tuple[str, float, float, Contrast | None]] = []
+    for name in (STEP_TIME, *names, OTHER):
+        if steps is not None:
+            x, y = steps[0][name], steps[1][name]
+            contrast = compare_steps(x, y, "difference")
+            made.append((name, math.fsum(x.values()) / len(x), math.fsum(y.values()) / len(y), contrast))
+        else:
+            p, q = _values(a, name), _values(b, name)
+            contrast = compare(p, q, "difference", noise=(noise or {}).get(name))
+            made.append((name, math.fsum(p) / len(p), math.fsum(q) / len(q), contrast))
+    adjusted = holm([None if contrast is None else contrast.p for _, _, _, contrast in made[1:]])
+    whole = made[0][1]
+    total = _effect(made[0], whole, None)
+    effects = [_effect(one, whole, p) for one, p in zip(made[1:-1], adjusted[:-1], strict=True)]
+    # By definition what the effects leave, so that they add up to the last bit; it is `other`, to rounding.
+    left = _effect(made[-1], whole, adjusted[-1])
+    rest = total.seconds - math.fsum(one.seconds for one in effects)
+    left = Effect(
+        name="remainder",
+        a_s=left.a_s,
+        b_s=left.b_s,
+        seconds=rest,
+        share=rest / whole if whole else 0.0,
+        low=left.low,
+        high=left.high,
+        p_adjusted=left.p_adjusted,
+    )
+    return Blame(
+        total=total,
+        effects=tuple(sorted(effects, key=lambda one: (-abs(one.seconds), one.name))),
+        remainder=left,
+        within_runs=steps is not None,
+        runs=(len(a), len(b)),
+    )
+
+
+def _values(runs: Sequence[RunMeasures], name: str) -> list[float]:
+    return [run.value(name) or 0.0 for run in runs]
+
+
+def _effect(made: tuple[str, float, float, Contrast | None], whole: float, p: float | None) -> Effect:
+    name, x, y, contrast = made
+    seconds = y - x
+    return Effect(
+        name=name,
+        a_s=x,
+        b_s=y,
+        seconds=seconds,
+        share=seconds / whole if whole else 0.0,
+        low=None if contrast is None else contrast.low,
+        high=None if contrast is None else contrast.high,
+        p_adjusted=p if name != STEP_TIME else None if contrast is None else contrast.p,
+    )
+
+
+Steps = Mapping[str, Mapping[str, float]]
+
+
+def _paired(a: RunMeasures, b: RunMeasures, names: Sequence[str]) -> tuple[Steps, Steps] | None:
+    """Seconds of the steps of two runs by measure and plan, where plans meet; else None."""
+    common = common_plans([a, b])
+    if len(common) < 2:
+        return None
+
+    def held(run: RunMeasures) -> Steps:
+        seconds = {name: by_plan(run, name) for name in (STEP_TIME, *names, OTHER)}
+        return {name: {plan: each.get(plan, 0.0) for plan in common} for name, each in seconds.items()}
+
+    return held(a), held(b)
