@@ -26,12 +26,15 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
     """Build a corpus, for `bench run --tools local --corpus ...`.
 
     generated:PAGES makes linked pages with multi-hop questions, the same from the same seed (1,000 to 1,000,000
-    pages). SOURCE is your own: a folder of .html, .md and .txt files, or a .jsonl or .parquet file.
+    pages). SOURCE is your own: a folder of .html, .md and .txt files, or a .jsonl or .parquet file, or a folder of
+    nothing but such tables. What is left out of a folder is said.
     """
     from harness.envs import cache_folder
     from harness.specs.inputs import GENERATED_CORPUS, parse_columns, read_corpus
     from workloads.deep_research.corpus.build import build_corpus, generated_name
+    from workloads.deep_research.corpus.skipped import Skipped
 
+    skipped = Skipped()
     match = GENERATED_CORPUS.match(what)
     if match is None and what.startswith("generated"):
         raise SpecError(f"{what}: allowed is generated:PAGES with 1000 to 1000000 pages, e.g. generated:10000")
@@ -49,14 +52,21 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
             from workloads.deep_research.corpus.loaders import import_corpus
 
             folder, named = Path(out), parse_columns(columns, PAGE_COLUMNS) if columns is not None else None
-            facts = import_corpus(Path(what), folder, columns=named, progress=_progress())
+            facts = import_corpus(Path(what), folder, columns=named, progress=_progress(), skipped=skipped)
     except sqlite3.OperationalError as error:  # a full disk, as SQLite tells it
         raise EnvError(f"the corpus can't be built: {error}; free some space, or name another folder with -o") from None
     except OSError as error:
         raise file_problem(error, "the corpus can't be built", "name another folder with -o") from None
-    click.echo(f"{folder.absolute()}: {facts.pages:,} pages, {facts.questions:,} questions, digest {facts.digest}")
+    made = f"{_counted(facts.pages, 'page')}, {_counted(facts.questions, 'question')}"
+    click.echo(f"{folder.absolute()}: {made}, digest {facts.digest}")
+    if skipped.total:
+        click.echo("\n".join(["left out:", *(f"  {line}" for line in skipped.lines())]))
     if match is None or out is not None:
         click.echo(f"bench run --tools local --corpus {folder} ...")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _progress() -> "Progress | None":

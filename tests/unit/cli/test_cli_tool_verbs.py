@@ -42,6 +42,19 @@ def test_a_corpus_of_ones_own_is_shown_searched_and_read(own: Path, capsys: pyte
     assert "All about the river wuck." in capsys.readouterr().out
 
 
+def test_what_was_left_out_of_a_folder_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "pages"
+    source.mkdir()
+    (source / "a.md").write_text("# A\n\nwords")
+    (source / "b.pdf").write_bytes(b"%PDF")
+    (source / "c.html").write_bytes(bytes(range(256)) * 20)
+    assert call(["tools", "build", str(source), "-o", str(tmp_path / "own")]) == 0
+    said = capsys.readouterr().out
+    assert "own: 1 page, 0 questions, digest " in said
+    assert "left out:\n  1 file: not .html, .md or .txt: b.pdf\n  1 file: no text, whatever its name" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "pages"]  # no lock beside it
+
+
 def test_a_generated_corpus_lies_where_runs_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +10,8 @@ import pytest
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.corpus.build import open_corpus
-from workloads.deep_research.corpus.loaders import import_corpus, read_pages
+from workloads.deep_research.corpus.loaders import Columns, import_corpus, read_pages
+from workloads.deep_research.corpus.skipped import Skipped
 
 PAGE = (
     b"<html><head><title>The K&ouml;nig Bridge</title></head><body><nav><a href=/>home</a></nav>"
@@ -150,7 +152,79 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         import_corpus(tmp_path, tmp_path / "c", columns={"body": "x"})
 
 
-@pytest.mark.parametrize("raw", [b"", b"\x00\xff\xfe", b"<" * 100_000, b"<html>" + b"<div>" * 20_000, b"&#0;" * 50])
+def odd(top: Path) -> None:
+    """What people's folders have beside pages."""
+    (top / "paper.pdf").write_bytes(b"%PDF-1.7 words")
+    (top / "sub dir" / "noise.html").write_bytes(Random(1).randbytes(5_000))
+    (top / "sub dir" / "paper.html").write_bytes(b"%PDF-1.7 words and more words")
+    (top / "sub dir" / "nothing.md").write_bytes(b" \n")
+    (top / "broken.html").symlink_to(top / "nowhere.html")
+    (top / "rows.jsonl").write_text('{"url": "a", "text": "x"}\n')
+    (top / "rows.parquet").write_bytes(b"no table at all")
+
+
+def test_what_is_left_out_of_a_folder_is_counted_and_named(folder: Path, tmp_path: Path) -> None:
+    odd(folder)
+    skipped = Skipped()
+    assert import_corpus(folder, tmp_path / "c", skipped=skipped).pages == 3
+    assert skipped.total == 9
+    assert skipped.lines() == [
+        "1 file: hidden: .git/hidden.html",
+        "1 file: a link that leads to no file, or nothing that can be read: broken.html",
+        "2 files: not .html, .md or .txt: image.png, paper.pdf",
+        "2 files: a table among pages, which is a corpus of its own: rows.jsonl, rows.parquet",
+        "2 files: no text, whatever its name says: sub dir/noise.html, sub dir/paper.html",
+        "1 file: empty: sub dir/nothing.md",
+    ]
+
+
+def test_many_files_that_are_left_out_are_counted_and_the_first_of_them_named() -> None:
+    skipped = Skipped()
+    for number in range(1_200):
+        skipped.add(f"{number}.pdf", "not .html, .md or .txt")
+    skipped.add("a\n.pdf", "odd")
+    assert skipped.total == 1_201
+    first = "1,200 files: not .html, .md or .txt: 0.pdf, 1.pdf, 2.pdf, 3.pdf, 4.pdf and 1,195 more"
+    assert skipped.lines() == [first, "1 file: odd: 'a\\n.pdf'"]
+
+
+def test_a_folder_of_nothing_but_tables_is_read_table_by_table(tmp_path: Path) -> None:
+    top = tmp_path / "tables"
+    (top / "b").mkdir(parents=True)
+    (top / "a.jsonl").write_text('{"url": "http://x.test/1", "text": "uno"}\n')
+    pq.write_table(pa.table({"url": ["http://x.test/2"], "text": ["dos"]}), top / "b" / "part-0.parquet")
+    (top / "LICENSE").write_text("free")
+    skipped = Skipped()
+    assert [page.url for page in read_pages(top, skipped=skipped)] == ["http://x.test/1", "http://x.test/2"]
+    assert skipped.lines() == ["1 file: not .html, .md or .txt: LICENSE"]
+
+
+def test_a_folder_of_which_everything_was_left_out_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    (tmp_path / "b.html").write_bytes(b"")
+    said = r"no page in it; .*\(left out were 1 file: not .html, .md or .txt: a.pdf; 1 file: empty: b.html\)"
+    with pytest.raises(SpecError, match=said):
+        import_corpus(tmp_path, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_columns_are_of_tables(folder: Path) -> None:
+    with pytest.raises(SpecError, match=r"it has page files \(bridge.html\), and columns are those of tables"):
+        list(read_pages(folder, Columns(url="address")))
+
+
+@pytest.mark.parametrize("size", [64, 1_000, 20_000])
+def test_random_bytes_are_no_page(tmp_path: Path, size: int) -> None:
+    for seed in range(5):
+        (tmp_path / f"{seed}.html").write_bytes(Random(seed).randbytes(size))
+        (tmp_path / f"{seed}.txt").write_bytes(Random(seed).randbytes(size))
+    (tmp_path / "page.txt").write_text("words")
+    assert [page.title for page in read_pages(tmp_path)] == ["page"]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"x", b"\xff\xfe<\0p\0>\0", b"<" * 100_000, b"<html>" + b"<div>" * 20_000, b"&#0;" * 50]
+)
 def test_html_of_any_kind_is_taken(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "odd.html").write_bytes(raw)

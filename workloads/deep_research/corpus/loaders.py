@@ -1,7 +1,7 @@
-"""Corpora that users bring: a folder of HTML, Markdown or text, a JSONL file, a Parquet file or a folder of those.
+"""Corpora that users bring: a folder of HTML, Markdown or text, a JSONL or Parquet file, or a folder of such tables.
 
-Whatever does not fit is a SpecError that names the file, the row (lines of JSONL and rows of Parquet are counted from
-1) and the column.
+Whatever does not fit in a table is a SpecError that names the file, the row (lines of JSONL and rows of Parquet are
+counted from 1) and the column. Files below a folder that are no pages are left out, and told.
 """
 
 import html
@@ -15,6 +15,8 @@ from urllib.parse import quote, urlsplit
 from harness.protocol.errors import SpecError
 from workloads.deep_research.corpus.build import CorpusFacts, Progress, import_entries
 from workloads.deep_research.corpus.index import Entry, entry
+from workloads.deep_research.corpus.skipped import Skipped
+from workloads.deep_research.serving.charsets import OTHER_STARTS, decoded, plain
 
 MOST_BYTES = 16 << 20  # of one page
 SITE = "corpus.test"  # of pages that have no address of their own
@@ -23,6 +25,7 @@ _HTML = (".html", ".htm", ".xhtml")
 _TEXT = (".txt", ".text")
 _MARKDOWN = (".md", ".markdown")
 _TABLES = (".jsonl", ".ndjson", ".parquet")
+_BUILDING = re.compile(r"\..+\.(building|lock)$")  # of a corpus that is being built inside its source
 _FIELDS = ("url", "title", "text", "html")
 
 
@@ -46,20 +49,26 @@ class Columns:
 
 
 def import_corpus(
-    source: Path, out: Path, *, columns: Mapping[str, str] | None = None, progress: Progress | None = None
+    source: Path,
+    out: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    skipped: Skipped | None = None,
 ) -> CorpusFacts:
     """Builds the corpus of a user's `source` in the folder `out`, anew where one of the same source is there already.
 
     `columns` maps fields of a page (url, title, text, html) to the columns of a table that are called otherwise.
+    `skipped` is told which files below a folder are no pages.
 
     Raises:
         SpecError: the source can't be read or a page in it does not fit; or `out` holds something else.
     """
-    pages = read_pages(source, Columns.of(columns or {}))
+    pages = read_pages(source, Columns.of(columns or {}), skipped)
     return import_entries(out, pages, source=str(source.absolute()), progress=progress)
 
 
-def read_pages(source: Path, columns: Columns | None = None) -> Iterator[Entry]:
+def read_pages(source: Path, columns: Columns | None = None, skipped: Skipped | None = None) -> Iterator[Entry]:
     """The pages of a source, one at a time, files in the order of their names.
 
     Raises:
@@ -67,14 +76,9 @@ def read_pages(source: Path, columns: Columns | None = None) -> Iterator[Entry]:
     """
     columns = columns or Columns()
     if source.is_dir():
-        files = sorted(path for path in source.rglob("*") if path.is_file() and not _hidden(path, source))
-        known = [path for path in files if path.suffix.lower() in (*_HTML, *_TEXT, *_MARKDOWN, *_TABLES)]
-        if not known:
-            raise SpecError(f"{source}: no page in it; a corpus is made of .html, .md, .txt, .jsonl or .parquet files")
-        for path in known:
-            yield from _file(path, path.relative_to(source), columns)
+        yield from _folder(source, columns, Skipped() if skipped is None else skipped)
     elif source.is_file() and source.suffix.lower() in _TABLES:
-        yield from _file(source, Path(source.name), columns)
+        yield from _table(source, columns)
     elif source.exists():
         raise SpecError(
             f"{source}: not a corpus; give a folder of .html, .md or .txt files, or a .jsonl or .parquet file"
@@ -83,21 +87,54 @@ def read_pages(source: Path, columns: Columns | None = None) -> Iterator[Entry]:
         raise SpecError(f"{source}: no such corpus; give a folder of pages, or a .jsonl or .parquet file")
 
 
-def _hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
+def _folder(folder: Path, columns: Columns, skipped: Skipped) -> Iterator[Entry]:
+    """The pages below a folder: its page files, or, where it has none, the rows of its tables."""
+    files, tables, others = [], [], []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        kind = path.suffix.lower()
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if hidden := [part for part in path.relative_to(folder).parts if part.startswith(".")]:
+            if not _BUILDING.match(hidden[0]):
+                skipped.add(name, "hidden")
+        elif not path.is_file():
+            skipped.add(name, "a link that leads to no file, or nothing that can be read")
+        elif kind in (*_HTML, *_TEXT, *_MARKDOWN):
+            files.append(path)
+        elif kind in _TABLES:
+            tables.append(path)
+        else:
+            others.append(name)
+    for name in others:
+        skipped.add(name, "not .html, .md or .txt")
+    if files:
+        if columns != Columns():
+            raise SpecError(f"{folder}: it has page files ({files[0].name}), and columns are those of tables")
+        for path in tables:
+            skipped.add(path.relative_to(folder).as_posix(), "a table among pages, which is a corpus of its own")
+    read = 0
+    for path in files or tables:
+        if not files:
+            yield from _table(path, columns)
+            read += 1
+        elif (page := _page_file(path, path.relative_to(folder), skipped)) is not None:
+            yield page
+            read += 1
+    if not read:
+        said = "; ".join(skipped.lines())
+        raise SpecError(
+            f"{folder}: no page in it; a corpus is made of .html, .md or .txt files, or of .jsonl or .parquet files"
+            + (f" (left out were {said})" if said else "")
+        )
 
 
-def _file(path: Path, relative: Path, columns: Columns) -> Iterator[Entry]:
-    kind = path.suffix.lower()
-    if kind == ".parquet":
-        yield from _parquet(path, columns)
-    elif kind in _TABLES:
-        yield from _jsonl(path, columns)
-    else:
-        yield _page_file(path, relative, kind)
+def _table(path: Path, columns: Columns) -> Iterator[Entry]:
+    yield from (_parquet if path.suffix.lower() == ".parquet" else _jsonl)(path, columns)
 
 
-def _page_file(path: Path, relative: Path, kind: str) -> Entry:
+def _page_file(path: Path, relative: Path, skipped: Skipped) -> Entry | None:
+    """The page of a file; None, and told, if there is no text in it."""
     try:
         size = path.stat().st_size
         if size > MOST_BYTES:
@@ -105,10 +142,27 @@ def _page_file(path: Path, relative: Path, kind: str) -> Entry:
         raw = path.read_bytes()
     except OSError as error:
         raise SpecError(f"{path}: can't be read: {error.strerror}") from None
+    kind = path.suffix.lower()
+    if not raw.strip():
+        skipped.add(relative.as_posix(), "empty")
+        return None
+    if not _is_text(raw, html=kind in _HTML):
+        skipped.add(relative.as_posix(), "no text, whatever its name says")
+        return None
     url = f"http://{SITE}/{quote(relative.as_posix())}"
     if kind in _HTML:
         return html_entry(url, raw, title=None, text=None, where=str(path))
     return text_entry(url, _decoded(raw), title=None, markdown=kind in _MARKDOWN, fallback=path.stem)
+
+
+def _is_text(raw: bytes, *, html: bool) -> bool:
+    """Whether the browser would read it too."""
+    if raw[:1024].lstrip().startswith(OTHER_STARTS):
+        return False
+    try:
+        return decoded(raw, None, html=html) is not None
+    except ModuleNotFoundError:  # of what guesses an encoding by frequency: it comes with the tools' libraries
+        return plain(_decoded(raw)) is not None
 
 
 def _decoded(raw: bytes) -> str:

@@ -19,6 +19,13 @@ _WIDER = {
     "euc_kr": "cp949", "iso8859-9": "cp1254", "tis-620": "cp874", "big5": "big5hkscs",
 }  # fmt: skip
 _NOT_TEXT = frozenset({"base64", "hex", "rot13", "bz2", "zlib", "uu", "quopri", "utf-7", "idna", "punycode"})
+OTHER_STARTS = (
+    b"%PDF",
+    b"PK\x03\x04",
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"GIF8",
+)  # of files that are no text, whatever their name
 _MANY_CONTROLS = 0.02  # share of control characters above which bytes are no text
 
 
@@ -31,7 +38,7 @@ def decoded(data: bytes, declared: str | None, *, html: bool) -> str | None:
     """
     for mark, name in _MARKS:
         if data.startswith(mark):
-            return _plain(_try(data, name, strict=False))
+            return plain(_try(data, name, strict=False))
     names = [_known(declared)]
     if html or data.startswith(b"<?xml"):
         found = _META.search(data[:_HEAD]) or _XML.search(data[:_HEAD])
@@ -43,11 +50,11 @@ def decoded(data: bytes, declared: str | None, *, html: bool) -> str | None:
     for candidate in names:
         text = _try(data, candidate, strict=True) if candidate is not None else None
         if text is not None and "\0" not in text[:_HEAD]:
-            return _plain(text)
+            return plain(text)
     if data.isascii() and b"\0" not in data:
-        return _plain(data.decode("ascii"))
+        return plain(data.decode("ascii"))
     guess = _guess(data)
-    return _plain(_try(data, guess or "cp1252", strict=False))
+    return plain(_try(data, guess or "cp1252", strict=False))
 
 
 def _known(name: str | None) -> str | None:
@@ -75,7 +82,7 @@ def _guess(data: bytes) -> str | None:
     return best.encoding if best is not None else None
 
 
-def _plain(text: str | None) -> str | None:
+def plain(text: str | None) -> str | None:
     """The text, unless it is a picture or a program that someone called text."""
     if text is None:
         return None

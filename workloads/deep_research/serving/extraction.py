@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from workloads.deep_research.serving.charsets import decoded
+from workloads.deep_research.serving.charsets import OTHER_STARTS, decoded
 from workloads.deep_research.serving.rendering import Page
 
 MAX_LINKS = 400  # that are kept of a page
@@ -57,7 +57,7 @@ def extracted(data: bytes, content_type: str, charset: str | None, url: str, lim
 
 def _extracted(data: bytes, content_type: str, charset: str | None, url: str) -> Extraction:
     start = data[:1024].lstrip()
-    if start.startswith((b"%PDF", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8\xff", b"GIF8")):
+    if start.startswith(OTHER_STARTS):
         return Extraction(None, "the page is no text")
     is_html = content_type in _HTML or (
         content_type in ("", "text/plain") and start[:15].lower().startswith((b"<!doctype html", b"<html"))
