@@ -227,6 +227,19 @@ def test_a_counter_far_from_the_integral_gives_no_class_figures() -> None:
     assert found.joules is not None  # printed with its verdict
 
 
+@pytest.mark.parametrize(("scale", "verdict"), [(1.04, "warn"), (1.06, "bad")])
+def test_errors_that_explain_a_k_are_told_and_excuse_nothing(scale: float, verdict: str) -> None:
+    history = _history()
+    history.span("train", 20, 120, "both")
+    for i in range(2):
+        _sample(history, f"GPU-{i}", lambda at: 700.0 if round(at * 10) % 14 < 7 else 100.0, scale=scale)
+        history.meta["gpus"][i]["power_instant_refresh_s"] = 1.0  # ten samples of one reading are one
+    found = _found(history)
+    assert {each.verdict for each in found.gpus} == {verdict}
+    assert found.gpus[0].reasons == ("k_unsure",)
+    assert (_classes(found)["train"].joules is None) == (verdict == "bad")
+
+
 def test_pools_may_come_from_the_metric_that_names_them() -> None:
     history = History("disaggregated", {"device": "cuda"})
     for i in range(4):

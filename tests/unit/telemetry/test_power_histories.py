@@ -19,6 +19,7 @@ import pytest
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
 from results.classes import CODES, Class
 from results.energy import Energy, energy
+from results.gpu_energy import K_WARN
 from results.intervals import Timeline
 from results.samples import read_samples
 from results.schema import TABLES
@@ -268,7 +269,8 @@ def test_the_verdict_has_the_right_codes(played: Played, tmp_path: Path, name: s
     optional = MAY.get(name, set())
     assert set(gpu.reasons) - optional == case.reasons - optional, gpu
     assert gpu.source == case.source
-    assert gpu.verdict == ("warn" if optional & set(gpu.reasons) else case.verdict), gpu
+    far = gpu.k is not None and abs(gpu.k - 1) > K_WARN  # beyond it nothing excuses: MEASURING.md
+    assert gpu.verdict == ("bad" if far else "warn" if optional & set(gpu.reasons) else case.verdict), gpu
 
 
 @pytest.mark.parametrize("name", NAMES)
