@@ -1,0 +1,216 @@
+"""Numbers as they are printed: a value with the range that rounding leaves it, and arithmetic that keeps the range.
+
+A number printed with its last digit at place p stands for anything within half of 10^p of it. So two sides of an
+identity whose ranges overlap may have been equal before they were rounded, and only sides whose ranges do not are
+certainly different. Where the last place is in doubt the wider range is taken: trailing zeros of a whole number count
+as rounded down to two significant digits (`1200` is 1150 to 1250), and `~` stands for a whole unit of the last place.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MACHINE = 1e-6  # relative: what single precision and sums of floats lose before anything is printed
+
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_SUFFIX = r"(?:[ \u00a0\u202f]*(?P<unit>%|pp|[a-zA-ZµμΩ×°][a-zA-Zµμ/·.²-]*))?"
+_PLAIN = re.compile(rf"^(?P<about>[~≈∼<>≤≥]?)\s*(?P<sign>[+-]?)\s*[$€]?(?P<number>{_NUMBER}){_SUFFIX}$")
+_PLUS_MINUS = re.compile(rf"^(?P<head>.*?{_NUMBER})\s*%?\s*(?:±|\+/-|\+-)\s*(?P<doubt>{_NUMBER})(?P<tail>.*)$")
+_RANGE = re.compile(rf"^(?P<low>[~≈]?[+-]?{_NUMBER})\s*%?\s*(?:–|—|-|to|\.\.)\s*(?P<high>{_NUMBER})(?P<tail>.*)$")
+_NUMPY = re.compile(r"^(?:np|numpy|torch)\.\w+\((.*)\)$")
+_NOT_KNOWN = {"", "-", "–", "—", "n/a", "na", "nan", "none", "null", "?", "tbd", "inf", "-inf"}
+
+# Unit as printed -> (what it measures, how many of the base unit it is).
+UNITS = {
+    "%": ("ratio", 0.01),
+    "pp": ("ratio", 0.01),
+    "pct": ("ratio", 0.01),
+    "percent": ("ratio", 0.01),
+    "ns": ("time", 1e-9),
+    "us": ("time", 1e-6),
+    "µs": ("time", 1e-6),
+    "μs": ("time", 1e-6),
+    "ms": ("time", 1e-3),
+    "s": ("time", 1.0),
+    "sec": ("time", 1.0),
+    "secs": ("time", 1.0),
+    "second": ("time", 1.0),
+    "seconds": ("time", 1.0),
+    "m": ("time", 60.0),
+    "min": ("time", 60.0),
+    "mins": ("time", 60.0),
+    "minutes": ("time", 60.0),
+    "h": ("time", 3600.0),
+    "hr": ("time", 3600.0),
+    "hrs": ("time", 3600.0),
+    "hours": ("time", 3600.0),
+    "d": ("time", 86400.0),
+    "days": ("time", 86400.0),
+    "w": ("power", 1.0),
+    "watt": ("power", 1.0),
+    "watts": ("power", 1.0),
+    "kw": ("power", 1e3),
+    "j": ("energy", 1.0),
+    "joules": ("energy", 1.0),
+    "kj": ("energy", 1e3),
+    "mj": ("energy", 1e6),  # nobody prints millijoules of a training
+    "wh": ("energy", 3600.0),
+    "kwh": ("energy", 3.6e6),
+    "gflops": ("flops", 1e9),
+    "gflop/s": ("flops", 1e9),
+    "tflops": ("flops", 1e12),
+    "tflop/s": ("flops", 1e12),
+    "tflops/s": ("flops", 1e12),
+    "pflops": ("flops", 1e15),
+    "pflop/s": ("flops", 1e15),
+    "x": ("multiple", 1.0),
+    "×": ("multiple", 1.0),
+}
+_SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and the range it may have had before it was rounded; `low <= value <= high`."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exact(cls, value: float) -> "Quantity":
+        """A number that was not rounded."""
+        return cls(value, value, value)
+
+    @property
+    def half(self) -> float:
+        """Half the width of its range."""
+        return (self.high - self.low) / 2
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.value + other.value, self.low + other.low, self.high + other.high)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.value - other.value, self.low - other.high, self.high - other.low)
+
+    def __mul__(self, other: "Quantity") -> "Quantity":
+        ends = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Quantity(self.value * other.value, min(ends), max(ends))
+
+    def __truediv__(self, other: "Quantity") -> "Quantity":
+        """The ratio; any number at all where the divisor may be 0."""
+        if other.low <= 0 <= other.high:
+            return Quantity(self.value / other.value if other.value else math.nan, -math.inf, math.inf)
+        ends = [a / b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Quantity(self.value / other.value, min(ends), max(ends))
+
+    def scaled(self, factor: float) -> "Quantity":
+        """The number times an exact factor."""
+        return self * Quantity.exact(factor)
+
+
+def total(parts: Iterable[Quantity]) -> Quantity:
+    """The sum."""
+    found = Quantity.exact(0.0)
+    for part in parts:
+        found = found + part
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A number read from text: in the unit it was printed in, `unit` as it stood there, "" where none did."""
+
+    quantity: Quantity
+    unit: str
+
+    def of_kind(self, kind: str, default_unit: str = "") -> Quantity | None:
+        """The number in the base unit of `kind`: ratio, time (s), power (W), energy (J), flops (FLOP/s), multiple,
+        number or count (any unit but %).
+
+        `default_unit` is taken where none was printed. None when the unit is of another kind.
+        """
+        unit = self.unit or default_unit
+        if kind in ("number", "count"):
+            if unit in ("%", "pp"):
+                return None
+            return self.quantity.scaled(_SCALES[unit]) if unit in _SCALES else self.quantity
+        if not unit:
+            return self.quantity
+        of, factor = UNITS.get(unit.lower(), ("", 1.0)) if unit != "M" else ("", 1.0)
+        if of == kind or (kind, of) == ("multiple", "ratio"):
+            return self.quantity.scaled(factor)
+        return None
+
+
+def read_number(text: str, *, exact: bool = False) -> Printed | None:
+    """The number that a cell or a log prints, or None where it prints none.
+
+    Understands thousands separators, `~`, `<`, `>`, `±`, ranges (`20-35 %`), units, `k M B`, Unicode minus signs,
+    Markdown's emphasis and footnotes, and NumPy's `np.float64(1.5)`.
+
+    Args:
+        text: what is printed.
+        exact: the number is a count: its digits are all of it.
+    """
+    text = _bare(text)
+    if text.lower() in _NOT_KNOWN:
+        return None
+    if match := _PLAIN.match(text):
+        return _plain(match, exact)
+    if match := _PLUS_MINUS.match(text):
+        middle, doubt = read_number(match["head"] + match["tail"]), read_number(match["doubt"])
+        if middle is None or doubt is None:
+            return None
+        q, wide = middle.quantity, doubt.quantity.high
+        return Printed(Quantity(q.value, q.low - wide, q.high + wide), middle.unit)
+    if match := _RANGE.match(text):
+        low, high = read_number(match["low"] + match["tail"]), read_number(match["high"] + match["tail"])
+        if low is None or high is None or low.quantity.value > high.quantity.value:
+            return None
+        one, two = low.quantity, high.quantity
+        return Printed(Quantity((one.value + two.value) / 2, one.low, two.high), high.unit)
+    return None
+
+
+def _bare(text: str) -> str:
+    text = re.sub(r"\[\^[^\]]*\]|<[^<>]+>|[*`_]{1,3}(?=\S)|(?<=\S)[*`_]{1,3}", "", text)
+    text = text.replace("\\", "").replace("−", "-").replace("‑", "-").replace("\u00a0", " ").strip()
+    if match := _NUMPY.match(text):
+        text = match[1]
+    return text
+
+
+def _plain(match: "re.Match[str]", exact: bool) -> Printed:
+    digits = match["number"].replace(",", "")
+    about, unit = match["about"], (match["unit"] or "").rstrip(".")
+    value = float(digits) * (-1 if match["sign"] == "-" else 1)
+    half = (
+        0.0 if exact and not about else half_width(digits, about=about in ("~", "≈", "∼"), percent=unit in ("%", "pp"))
+    )
+    low, high = value - half, value + half
+    if about in ("<", "≤"):
+        low = -math.inf
+    if about in (">", "≥"):
+        high = math.inf
+    return Printed(Quantity(value, low, high), unit)
+
+
+def half_width(digits: str, *, about: bool = False, percent: bool = False) -> float:
+    """By how much rounding may have moved the number that those digits print (no sign, no separators).
+
+    `about`: it was printed with a `~`. `percent`: trailing zeros are digits (nobody rounds 97 % to 100 %).
+    """
+    mantissa, _, exponent = digits.lower().partition("e")
+    whole, _, decimals = mantissa.partition(".")
+    place = int(exponent or 0) - len(decimals)
+    if not decimals and not exponent and not percent:
+        figures = whole.lstrip("0")
+        zeros = len(figures) - len(figures.rstrip("0"))
+        place = max(0, min(zeros, len(figures) - 2))
+    return (1.0 if about else 0.5) * 10.0**place
+
+
+def _product(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b

@@ -1,0 +1,228 @@
+"""Identities row by row, on the tables of a run: what was counted twice is one number, and time goes forward."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from results.lint import identities
+from results.lint.check import Check
+from results.lint.findings import Linted
+from results.lint.quantity import Quantity
+from results.schema import COLUMNS, FLOAT, INT
+from results.store import RunTables
+
+MOST_ROWS = 20  # findings of one identity in one table; the rest are counted
+COUNTED = {"token", "turn", "call", "byte", "trajectory", "error", "event", "line", "request", "comparison", "row"}
+DURATIONS = ("tool_ns", "planned_tool_ns", "planned_ns", "served_ns", "pause_ns", "transfer_ns", "resume_ns")
+INTERVALS = ("spans", "steps", "turns", "tool_calls", "weight_syncs", "trajectories")
+# Counters: table -> (what makes one series, columns).
+COUNTERS = {
+    "samples": (("host", "gpu"), ("energy_joules", "nvlink_tx_bytes", "nvlink_rx_bytes")),
+    "engine_samples": (("engine",), ("prompt_tokens", "generation_tokens", "preemptions")),
+}
+TIME_SLACK_NS = 1000.0  # durations are differences of whole ns, summed as often as there are calls
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Checks of many rows at once: all are counted, those that fail become findings."""
+
+    linted: Linted
+
+    def check(
+        self, identity: str, failed: Flags, made: int, where: str, checks: Callable[[int], tuple[Check, str]]
+    ) -> None:
+        places = np.flatnonzero(failed)
+        self.linted.made[identity] = self.linted.made.get(identity, 0) + made - min(places.size, MOST_ROWS)
+        for place in places[:MOST_ROWS].tolist():
+            self.linted.check(*checks(place))
+        if places.size > MOST_ROWS:
+            more = places.size - MOST_ROWS
+            self.linted.notes.append(f"{where}: {more} more rows break `{identity}`")
+
+
+def lint_tables(run: RunTables, linted: Linted) -> None:
+    """Checks every table of a run; findings are added to `linted`."""
+    rows = _Rows(linted)
+    for name in COLUMNS:
+        if name in run.tables and run.tables[name].num_rows:
+            frame = run.frame(name)
+            _signs(rows, name, frame)
+            _shares(rows, name, frame)
+    for name in INTERVALS:
+        _forward(rows, name, run.frame(name))
+    for name, (keys, columns) in COUNTERS.items():
+        _growing(rows, name, run.frame(name), keys, columns)
+    _trajectories(rows, run)
+    _versions(rows, run)
+    _steps(linted, run)
+
+
+def _exact(value: float) -> Quantity:
+    return Quantity.exact(float(value))
+
+
+def _name(name: str, frame: pd.DataFrame, place: int) -> str:
+    row = frame.iloc[place]
+    parts = [name]
+    for key in ("trajectory_id", "step", "turn", "tool", "native_name", "gpu", "engine", "metric"):
+        if key in frame and pd.notna(row[key]):
+            parts.append(f"{key.removesuffix('_id')} {row[key]}")
+    return ", ".join(parts) if len(parts) > 1 else f"{name}, row {place + 1}"
+
+
+def _signs(rows: _Rows, name: str, frame: pd.DataFrame) -> None:
+    for column in COLUMNS[name]:
+        counted = column.type in (INT, FLOAT) and column.unit in COUNTED
+        if not counted and column.name not in DURATIONS:
+            continue
+        values = frame[column.name].to_numpy(np.float64, na_value=np.nan)
+        known = ~np.isnan(values)
+
+        def made(place: int, what: str = column.name, values: npt.NDArray[np.float64] = values) -> tuple[Check, str]:
+            return identities.count_not_negative(_exact(values[place]), what), _name(name, frame, place)
+
+        rows.check("count_not_negative", known & (values < 0), int(known.sum()), f"{name}.{column.name}", made)
+
+
+def _shares(rows: _Rows, name: str, frame: pd.DataFrame) -> None:
+    for column in COLUMNS[name]:
+        if column.unit != "ratio":
+            continue
+        values = frame[column.name].to_numpy(np.float64, na_value=np.nan)
+        known = ~np.isnan(values)
+        # Engines and DCGM compute shares in single precision, which may pass 1 by a rounding.
+        failed = known & ((values < 0) | (values > 1 + 1e-6))
+
+        def made(place: int, what: str = column.name, values: npt.NDArray[np.float64] = values) -> tuple[Check, str]:
+            return identities.share_in_unit(_exact(values[place]), what), _name(name, frame, place)
+
+        rows.check("share_in_unit", failed, int(known.sum()), f"{name}.{column.name}", made)
+
+
+def _forward(rows: _Rows, name: str, frame: pd.DataFrame) -> None:
+    if frame.empty:
+        return
+    start = frame["start_ns"].to_numpy(np.float64, na_value=np.nan)
+    end = frame["end_ns"].to_numpy(np.float64, na_value=np.nan)
+    known = ~np.isnan(start) & ~np.isnan(end)
+
+    def made(place: int) -> tuple[Check, str]:
+        check = identities.start_before_end(_exact(start[place] / 1e9), _exact(end[place] / 1e9))
+        return check, _name(name, frame, place)
+
+    rows.check("start_before_end", known & (end < start), int(known.sum()), name, made)
+
+
+def _growing(rows: _Rows, name: str, frame: pd.DataFrame, keys: Iterable[str], columns: Iterable[str]) -> None:
+    if frame.empty:
+        return
+    for _, series in frame.groupby(list(keys), sort=True, dropna=True):
+        ordered = series.sort_values("mono_ns")
+        for column in columns:
+            told = ordered[ordered[column].notna()].reset_index(drop=True)
+            values = told[column].to_numpy(np.float64)
+            falls = np.append(np.diff(values) < 0, False) if values.size else np.zeros(0, dtype=np.bool_)
+
+            def made(
+                place: int,
+                values: npt.NDArray[np.float64] = values,
+                told: pd.DataFrame = told,
+                column: str = column,
+            ) -> tuple[Check, str]:
+                check = identities.counter_grows(_exact(values[place]), _exact(values[place + 1]), column, "")
+                return check, _name(name, told, place)
+
+            rows.check("counter_grows", falls, max(values.size - 1, 0), f"{name}.{column}", made)
+
+
+def _trajectories(rows: _Rows, run: RunTables) -> None:
+    """Trajectories that ended well, against the rows of their turns and tool calls."""
+    lives = run.frame("trajectories")
+    lives = lives[lives["status"] == "ok"].drop_duplicates("trajectory_id", keep=False).reset_index(drop=True)
+    turns, calls = run.frame("turns"), run.frame("tool_calls")
+    if lives.empty or (turns.empty and calls.empty):
+        return
+    replies = turns[turns["generated_tokens"].notna()]
+    per_life = replies.groupby("trajectory_id")["generated_tokens"].agg(["size", "sum"])
+    unknown = set(turns.loc[turns["generated_tokens"].isna(), "trajectory_id"])
+    calls = calls.assign(took=calls["end_ns"] - calls["start_ns"])
+    per_calls = calls.groupby("trajectory_id")["took"].agg(["size", "sum"])
+    ids = lives["trajectory_id"]
+    pairs = [
+        ("turns", ids.map(per_life["size"]).fillna(0), "rows of turns with a reply", "turn", 0.0),
+        ("generated_tokens", ids.map(per_life["sum"]).fillna(0), "tokens of its turns", "token", 0.0),
+        ("tool_calls", ids.map(per_calls["size"]).fillna(0), "rows of tool_calls", "call", 0.0),
+        ("tool_ns", ids.map(per_calls["sum"]).fillna(0), "time of its tool_calls", "ns", TIME_SLACK_NS),
+    ]
+    for column, counted, words, unit, slack in pairs:
+        stated = lives[column].to_numpy(np.float64, na_value=np.nan)
+        other = counted.to_numpy(np.float64, na_value=np.nan)
+        known = ~np.isnan(stated) & ~np.isnan(other)
+        if column == "generated_tokens":
+            known &= ~ids.isin(unknown).to_numpy()
+
+        def made(
+            place: int,
+            stated: npt.NDArray[np.float64] = stated,
+            other: npt.NDArray[np.float64] = other,
+            column: str = column,
+            words: str = words,
+            unit: str = unit,
+        ) -> tuple[Check, str]:
+            check = identities.counts_agree(_exact(stated[place]), _exact(other[place]), column, words, unit)
+            return check, _name("trajectories", lives, place)
+
+        rows.check("counts_agree", known & (np.abs(stated - other) > slack), int(known.sum()), "trajectories", made)
+
+
+def _versions(rows: _Rows, run: RunTables) -> None:
+    """Nothing is trained on before its version existed, and versions of one trajectory don't go back."""
+    lives = run.frame("trajectories")
+    names = (
+        ("version_first", "version at the first token"),
+        ("version_last", "version at the last token"),
+        ("version_trained", "version trained at"),
+    )
+    for (one, one_words), (two, two_words) in pairwise(names):
+        low = lives[one].to_numpy(np.float64, na_value=np.nan)
+        high = lives[two].to_numpy(np.float64, na_value=np.nan)
+        known = ~np.isnan(low) & ~np.isnan(high)
+
+        def made(
+            place: int,
+            low: npt.NDArray[np.float64] = low,
+            high: npt.NDArray[np.float64] = high,
+            words: tuple[str, str] = (one_words, two_words),
+        ) -> tuple[Check, str]:
+            pair = [(words[0], _exact(low[place])), (words[1], _exact(high[place]))]
+            return identities.ordered(pair, "version")[0], _name("trajectories", lives, place)
+
+        rows.check("ordered", known & (low > high), int(known.sum()), "trajectories", made)
+
+
+def _steps(linted: Linted, run: RunTables) -> None:
+    """A batch holds as many trajectories as it says, each once in the run; one controller's steps don't overlap."""
+    steps = run.frame("steps").drop_duplicates("step", keep="last")
+    times: dict[str, int] = {}
+    columns = (steps[name].tolist() for name in ("step", "trajectory_ids", "trajectories"))
+    for step, named, count in zip(*columns, strict=True):
+        if len(named) and pd.notna(count):
+            check = identities.counts_agree(
+                _exact(count), _exact(len(named)), "trajectories", "trajectory_ids", "trajectory"
+            )
+            linted.check(check, f"steps, step {step}")
+        for name in named:
+            times[name] = times.get(name, 0) + 1
+    for name, count in times.items():
+        linted.check(identities.used_once(count, name), f"trajectories, trajectory {name}")
+    for _, mine in steps.groupby(["host", "pid"], sort=True):
+        took = [_exact(float(end - start) / 1e9) for start, end in zip(mine["start_ns"], mine["end_ns"], strict=True)]
+        wall = _exact(float(mine["end_ns"].max() - mine["start_ns"].min()) / 1e9)
+        linted.check(identities.leaves_within_wall(took, wall), "steps, all of one controller")
