@@ -16,6 +16,7 @@ _VERBS = {
     "collect": "collect",
     "report": "report",
     "query": "query",
+    "lint": "lint",
     "list": "listing",
     "logs": "logs",
     "tools": "tools",
