@@ -14,9 +14,9 @@ from urllib.parse import quote, urlsplit
 
 from harness.protocol.errors import SpecError
 from workloads.deep_research.corpus.build import CorpusFacts, Progress, import_entries
+from workloads.deep_research.corpus.charsets import OTHER_STARTS, decoded, plain
 from workloads.deep_research.corpus.index import Entry, entry
 from workloads.deep_research.corpus.skipped import Skipped
-from workloads.deep_research.serving.charsets import OTHER_STARTS, decoded, plain
 
 MOST_BYTES = 16 << 20  # of one page
 SITE = "corpus.test"  # of pages that have no address of their own

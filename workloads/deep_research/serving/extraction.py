@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from workloads.deep_research.serving.charsets import OTHER_STARTS, decoded
+from workloads.deep_research.corpus.charsets import OTHER_STARTS, decoded
 from workloads.deep_research.serving.rendering import Page
 
 MAX_LINKS = 400  # that are kept of a page
