@@ -23,6 +23,7 @@ from harness.protocol.errors import BenchError, SpecError, WorkerError
 from harness.protocol.recorder import DETAIL_VARIABLE, EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
 from harness.protocol.spec import Device, Load, RunSpec
 from harness.run_folder import RunFolder, list_runs, read_status, run_status
+from harness.scorer import check_scorer, check_scorer_of
 from harness.slurm_nodes import nodes_gathered, who_starts
 from harness.supervisor.orders import Orders
 from harness.supervisor.scratch import clear_scratch, make_scratch
@@ -85,6 +86,7 @@ def run(
         tools = prepare(folder, spec, display)
         environment = adapter.environment(spec.device, spec.engine)
         python = ensure(environment)
+        check_scorer_of(python, spec.reward)
         launch = adapter.launch(spec, folder.path)
         folder.write_files(launch.files)
         folder.write_meta(
@@ -105,6 +107,7 @@ def check(spec: RunSpec, adapter: Adapter) -> None:
     """
     spec.check()
     check_tools(spec)
+    check_scorer(spec, adapter)
     who_starts(spec)
     reason = adapter.supports(spec)
     if reason is not None:

@@ -8,6 +8,7 @@ from adapters.base import Adapter
 from harness.protocol.errors import BenchError, EnvError
 from harness.protocol.models import SHAPES
 from harness.protocol.spec import Device, RunSpec
+from harness.scorer import check_scorer
 from harness.specs import check_machine, probe_machine
 
 GIGA = 1e9
@@ -22,10 +23,12 @@ def preflight(spec: RunSpec, adapter: Adapter) -> list[str]:
         What could not be found out, one line each.
 
     Raises:
+        SpecError: a reward of the user's own is not there.
         EnvError: pip does not find a pin, or the disk is too small; says what to do.
     """
+    said = check_scorer(spec, adapter)
     check_model_room(spec)
-    return _check_pins(spec, adapter)
+    return [*([] if said is None else [said]), *_check_pins(spec, adapter)]
 
 
 def start_checks(spec: RunSpec, adapter: Adapter) -> tuple[list[str], list[str]]:
@@ -41,6 +44,12 @@ def start_checks(spec: RunSpec, adapter: Adapter) -> tuple[list[str], list[str]]
             check(spec)
         except BenchError as error:
             problems.append(str(error))
+    try:
+        said = check_scorer(spec, adapter)
+    except BenchError as error:
+        problems.append(str(error))
+    else:
+        unchecked += [] if said is None else [said]
     if spec.nodes > 1:
         unchecked.append(f"the other {spec.nodes - 1} of {spec.nodes} nodes")
     if spec.model not in SHAPES and not Path(spec.model).expanduser().is_dir():

@@ -5,10 +5,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from harness.protocol.errors import EnvError, SpecError
+from harness.scorer_source import find_module
 from workloads.deep_research.presets import PRESETS, decode_preset, encode_preset
 from workloads.deep_research.trace_names import part_of, recordings
 
@@ -179,21 +179,9 @@ def reward_digest(reward: str) -> str:
     module, sign, _ = reward.partition(":")
     if not sign:
         return ""
-    path: list[str] | None = None
-    found = None
-    for number in range(1, module.count(".") + 2):
-        try:
-            # Unlike importlib.util.find_spec it imports no parents, which would run them.
-            found = PathFinder.find_spec(".".join(module.split(".")[:number]), path)
-            path = list((found and found.submodule_search_locations) or ())
-        except (ImportError, KeyError, ValueError, AttributeError, OSError):
-            return UNKNOWN
-        if found is None:
-            return UNKNOWN
-    if found is None or found.origin is None or not found.origin.endswith(".py"):
-        return UNKNOWN
+    source, _ = find_module(module)
     try:
-        return file_digest(Path(found.origin), "reward")
+        return UNKNOWN if source is None else file_digest(source, "reward")
     except SpecError:
         return UNKNOWN
 
