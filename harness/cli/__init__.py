@@ -15,7 +15,12 @@ _VERBS = {
     "sweep": "sweep",
     "collect": "collect",
     "report": "report",
+    "compare": "compare",
     "query": "query",
+    "export": "export",
+    "check": "check",
+    "baseline": "baseline",
+    "history": "history",
     "lint": "lint",
     "list": "listing",
     "logs": "logs",
@@ -55,6 +60,7 @@ def bench() -> None:
     """Compare RL frameworks for agentic LLM training on the same work, and see where the GPU time went.
 
     Exit codes: 0 done, 1 an error of bench itself, 2 a wrong request, 3 an environment, 4 the framework's run,
+    5 a check that could not have shown a regression,
     130 interrupted (Ctrl-C), 143 ended by SIGTERM, 129 by SIGHUP.
     """
 

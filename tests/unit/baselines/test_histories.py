@@ -1,0 +1,92 @@
+"""Series of nights: steps are found where they are, noise alone is none, and the commits between are named."""
+
+import subprocess
+
+import numpy as np
+import pytest
+
+from harness.protocol.errors import SpecError
+from reports.histories import write_history
+from results.baselines import history
+from results.baselines.check import cell_name
+
+
+def found_in(runs, name="step_time_s"):
+    return history.series(cell_name(runs[0]), runs, name)
+
+
+def test_a_step_is_found_between_its_two_nights(nights):
+    runs = [*nights(12), *nights(12, first=12, seed=2, prefix="later", factors={"step_time_s": 1.12})]
+    made = found_in(runs)
+    (change,) = made.changes
+    assert (change.after.commits, change.before.commits) == (("c011",), ("c012",))
+    assert change.worse is True
+    assert change.contrast.estimate == pytest.approx(1.12, rel=0.02)
+    assert found_in(runs, "phase_train_s").changes == ()
+
+
+def test_two_steps_up_and_down(nights):
+    runs = [
+        *nights(10),
+        *nights(10, first=10, seed=2, prefix="b", factors={"goodput_tokens_per_s_gpu": 0.85}),
+        *nights(10, first=20, seed=3, prefix="c"),
+    ]
+    changes = found_in(runs, "goodput_tokens_per_s_gpu").changes
+    assert [(change.before.commits[0], change.worse) for change in changes] == [("c010", True), ("c020", False)]
+
+
+def test_noise_alone_is_no_change(nights):
+    seen = sum(len(found_in(nights(30, seed=seed, noise=0.03)).changes) for seed in range(200))
+    assert seen <= 2
+
+
+def test_runs_of_one_evening_are_one_point(nights):
+    made = found_in(nights(12, each=3))
+    assert [len(point.runs) for point in made.points] == [3] * 4
+    logs = np.log([run.value("step_time_s") for run in nights(12, each=3)[:3]])
+    assert made.points[0].value == pytest.approx(float(np.exp(logs.mean())))
+
+
+def test_a_short_series_says_so(nights):
+    made = found_in(nights(3))
+    assert made.changes == ()
+    assert "3 occasion(s)" in made.why
+    assert "0 occasion(s)" in found_in(nights(6), "mfu_ratio").why
+
+
+def test_series_on_disk_grow_and_take_a_run_once(tmp_path, nights):
+    assert history.add(tmp_path / "h", nights(2)) == 2
+    assert history.add(tmp_path / "h", [*nights(2), *nights(1, first=5, prefix="new")]) == 1
+    (runs,) = history.load(tmp_path / "h").values()
+    assert len(runs) == 3
+    with pytest.raises(SpecError, match="no usable run of verl"):
+        history.load(tmp_path / "h", "verl")
+    with pytest.raises(SpecError, match="no such folder"):
+        history.load(tmp_path / "none")
+
+
+def test_the_page_names_the_commits_between(tmp_path, nights):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+
+    def git(*words):
+        command = ["git", "-C", str(repository), "-c", "user.name=A", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    names = []
+    for text in ("old", "Make <b>sync</b> | slower", "also this"):
+        git("commit", "-q", "--allow-empty", "-m", text)
+        names.append(git("rev-parse", "--short=12", "HEAD"))
+    runs = [
+        *nights(8, commit=names[0]),
+        *nights(8, first=8, seed=2, prefix="b", factors={"phase_train_s": 1.2}, commit=names[2]),
+    ]
+    cell = cell_name(runs[0])
+    page = write_history({cell: [found_in(runs, "phase_train_s")]}, tmp_path / "out", repository).read_text()
+    assert f"`{names[0]}..{names[2]}`, 2 commits:" in page
+    assert "Make &lt;b&gt;sync&lt;/b&gt; \\| slower" in page
+    assert "**worse**" in page
+    assert (tmp_path / "out" / f"history-{cell}.png").stat().st_size > 10_000
+    elsewhere = write_history({cell: [found_in(runs, "phase_train_s")]}, tmp_path / "out2", tmp_path).read_text()
+    assert "are not in the repository at hand" in elsewhere
