@@ -13,6 +13,7 @@ from reports.compare import comparison
 from reports.cost import cost_section
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
+from reports.html.page import write_html
 from reports.late import late_table
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
@@ -48,10 +49,11 @@ FOLDER = "figures"
 NO_PRICES = Prices()
 
 
-def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES) -> Path:
+def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES, *, html: Path | None = None) -> Path:
     """Writes `report.md` and `figures/` under `out`; the same runs give the same bytes.
 
-    A run that was not collected yet is collected first.
+    A run that was not collected yet is collected first. `html`: a file that the same is written to as one page, with
+    timelines and charts in place of the pictures.
 
     Returns:
         The path of `report.md`.
@@ -79,6 +81,8 @@ def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if html is not None:
+        write_html(lines, out, html, cases)
     return path
 
 

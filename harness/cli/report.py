@@ -1,7 +1,9 @@
-"""`bench report RUN...`, or of a sweep: markdown tables and figures."""
+"""`bench report RUN...`, or of a sweep: markdown tables and figures, or one HTML page."""
 
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -12,6 +14,15 @@ from harness.cli.runs import find_run, runs_dir_option
 from harness.protocol.errors import BenchError, SpecError
 
 _ELSEWHERE = "name another folder with -o"
+_PAGE = "report.html"
+
+
+def _out(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
+    """A folder; or a file, where the name says that it is a page."""
+    if value is None or not value.endswith(".html") or Path(value).is_dir():
+        return folder_named(ctx, parameter, value)
+    folder_named(ctx, parameter, str(Path(value).parent))
+    return Path(value)
 
 
 @click.command("report", short_help="Write tables and figures of runs.")
@@ -20,9 +31,11 @@ _ELSEWHERE = "name another folder with -o"
     "-o",
     "--out",
     metavar="DIRECTORY",
-    callback=folder_named,
-    help="Folder to write to. Default: the run's or sweep's own folder, or ./report-<utc> for several runs.",
+    callback=_out,
+    help="Folder to write to. Default: the run's or sweep's own folder, or ./report-<utc> for several runs. "
+    "With --html, FILE.html writes that file and nothing else.",
 )
+@click.option("--html", is_flag=True, help=f"Write one page too ({_PAGE}): interactive, in a single file, no network.")
 @click.option("--print", "whole", is_flag=True, help="Print the whole report, not only its verdicts and first tables.")
 @click.option("--price-per-gpu-hour", type=float, metavar="PRICE", help="Cost per step, trajectory and token.")
 @click.option("--price-per-kwh", type=float, metavar="PRICE", help="Cost of the energy in them.")
@@ -30,6 +43,7 @@ _ELSEWHERE = "name another folder with -o"
 def command(
     runs: tuple[str, ...],
     out: Path | None,
+    html: bool,
     whole: bool,
     price_per_gpu_hour: float | None,
     price_per_kwh: float | None,
@@ -42,18 +56,26 @@ def command(
     """
     from harness.sweep.folder import is_sweep
 
+    page = out if out is not None and out.suffix == ".html" and not out.is_dir() else None
+    if page is not None and not html:
+        raise SpecError(f"-o = {page}: the name of a page, and --html is not given; add it, or name a folder")
     sweeps = [Path(run) for run in runs if is_sweep(Path(run))]
     if sweeps:
         if len(runs) > 1:
             raise SpecError(f"run = {sweeps[0]}: a sweep is reported alone, without other sweeps or runs")
         if price_per_gpu_hour is not None or price_per_kwh is not None:
             raise SpecError("price: a sweep's page has no cost; name the runs to be compared")
+        from reports.html.page import write_html
         from reports.matrix import write_matrix
 
-        writable(out or sweeps[0], _ELSEWHERE)
-        with traceback_into(sweeps[0], "writing the report", _ELSEWHERE):
-            path = write_matrix(sweeps[0], out or sweeps[0])
-        _show(path, whole)
+        with _folder(page, out or sweeps[0]) as folder:
+            writable(folder, _ELSEWHERE)
+            with traceback_into(sweeps[0], "writing the report", _ELSEWHERE):
+                path = write_matrix(sweeps[0], folder)
+                if html:
+                    lines = path.read_text(encoding="utf-8").splitlines()
+                    page = write_html(lines, folder, page or folder / _PAGE)
+            _show(path, whole, page)
         return
     folders = [find_run(run, runs_dir) for run in runs]
     from reports.report import write_report  # a second: pandas and matplotlib
@@ -62,17 +84,31 @@ def command(
     prices = Prices(gpu_hour=price_per_gpu_hour, kwh=price_per_kwh).check()
     given = out or (folders[0] if len(folders) == 1 else None)
     existed = given is None or given.exists()
-    out = given or _new_folder()
-    writable(out, _ELSEWHERE)
-    try:
-        with traceback_into(folders[0], "writing the report", _ELSEWHERE):
-            path = write_report(folders, out, prices)
-    except BenchError:
-        if given is None or not existed:
-            with suppress(OSError):
-                out.rmdir()  # made for nothing; one that holds something stays
-        raise
-    _show(path, whole)
+    with _folder(page, given) as folder:
+        writable(folder, _ELSEWHERE)
+        if page is not None:
+            writable(page.parent, _ELSEWHERE)
+        elif html:
+            page = folder / _PAGE
+        try:
+            with traceback_into(folders[0], "writing the report", _ELSEWHERE):
+                path = write_report(folders, folder, prices, html=page)
+        except BenchError:
+            if given is None or not existed:
+                with suppress(OSError):
+                    folder.rmdir()  # made for nothing; one that holds something stays
+            raise
+        _show(path, whole, page)
+
+
+@contextmanager
+def _folder(page: Path | None, given: Path | None) -> Iterator[Path]:
+    """The folder to write to: the one given, else a new one; one that goes again where only the page is wanted."""
+    if page is None:
+        yield given or _new_folder()
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-report-") as scratch:
+        yield Path(scratch)
 
 
 def _new_folder() -> Path:
@@ -91,7 +127,7 @@ def _new_folder() -> Path:
         return path
 
 
-def _show(path: Path, whole: bool) -> None:
+def _show(path: Path, whole: bool, page: Path | None) -> None:
     text = path.read_text(encoding="utf-8")
     if whole:
         click.echo(text)
@@ -99,4 +135,7 @@ def _show(path: Path, whole: bool) -> None:
         click.echo(verdicts(text))
         click.echo(tables(text))
         click.echo("--print shows all of it")
-    click.echo(f"written: {path}")
+    alone = page is not None and page.parent != path.parent
+    click.echo(f"written: {page if alone else path}")
+    if page is not None and not alone:
+        click.echo(f"written: {page}")

@@ -1,0 +1,372 @@
+// Draws the view on its canvases. Nothing here computes a figure: bins and stretches are drawn as they were recorded.
+
+const INK = {};
+const HATCHED = {};
+
+// Colours as the style sheet has them now.
+function readInk() {
+  const styles = getComputedStyle(document.documentElement);
+  for (const name of ["ink", "soft", "rule", "ground", "raised", "accent", "hatch"]) {
+    INK[name] = styles.getPropertyValue(`--${name}`).trim();
+  }
+  INK.of = (name) => styles.getPropertyValue(`--c-${name}`).trim() || styles.getPropertyValue("--c-other").trim();
+  INK.fills = new Map();
+  for (const pattern of document.querySelectorAll("pattern[id^=hatch-]")) HATCHED[pattern.id.slice(6)] = true;
+}
+
+// Fill of a phase or class: its colour, hatched where the style sheet hatches it.
+function fillOf(context, name) {
+  if (!INK.fills.has(name)) {
+    let fill = INK.of(name);
+    if (HATCHED[name]) {
+      const tile = document.createElement("canvas");
+      tile.width = tile.height = 6;
+      const pen = tile.getContext("2d");
+      pen.fillStyle = fill;
+      pen.fillRect(0, 0, 6, 6);
+      pen.strokeStyle = INK.hatch;
+      pen.lineWidth = 1;
+      pen.beginPath();
+      for (const shift of [-6, 0, 6]) {
+        pen.moveTo(shift, 6);
+        pen.lineTo(shift + 6, 0);
+      }
+      pen.stroke();
+      fill = context.createPattern(tile, "repeat");
+    }
+    INK.fills.set(name, fill);
+  }
+  return INK.fills.get(name);
+}
+
+function sized(canvas, width, height) {
+  const scale = window.devicePixelRatio || 1;
+  const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const pen = canvas.getContext("2d");
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  pen.font = "12px system-ui, sans-serif";
+  return pen;
+}
+
+// How much of each pixel column each state fills: what is shorter than a pixel keeps its share of it.
+function columns(view, track, wide) {
+  const codes = track.names.length;
+  const sums = new Float64Array(codes * wide);
+  const per = view.span / wide;
+  const add = (code, from, until, weight) => {
+    let x = Math.max(0, Math.floor((from - view.from) / per));
+    const last = Math.min(wide - 1, Math.floor((until - view.from) / per));
+    for (; x <= last; x++) {
+      const begin = view.from + x * per;
+      const part = Math.min(until, begin + per) - Math.max(from, begin);
+      if (part > 0) sums[code * wide + x] += (weight * part) / per;
+    }
+  };
+  if (track.kind === "states") {
+    for (let i = 0; i < track.start.length; i++) {
+      if (track.end[i] >= view.from && track.start[i] <= view.until) add(track.code[i], track.start[i], track.end[i], 1);
+    }
+  } else {
+    const bin = view.model.length / track.bins;
+    const first = Math.max(0, Math.floor(view.from / bin));
+    const last = Math.min(track.bins - 1, Math.floor(view.until / bin));
+    for (let code = 0; code < codes; code++) {
+      for (let i = first; i <= last; i++) {
+        const weight = track.shares[code * track.bins + i] / 65535;
+        if (weight) add(code, i * bin, (i + 1) * bin, weight);
+      }
+    }
+  }
+  return sums;
+}
+
+function paintStates(pen, view, row) {
+  const wide = Math.max(1, Math.round(view.width - view.left));
+  const { track } = row;
+  const sums = columns(view, track, wide);
+  const pieces = track.names.map(() => []);
+  for (let x = 0; x < wide; x++) {
+    let under = 0;
+    for (let code = 0; code < track.names.length; code++) {
+      const part = Math.min(sums[code * wide + x], 1 - under);
+      if (part <= 0.002) continue;
+      const list = pieces[code];
+      const last = list[list.length - 1];
+      if (last && last.until === x && last.under === under && last.part === part) last.until = x + 1;
+      else list.push({ from: x, until: x + 1, under, part });
+      under += part;
+    }
+  }
+  track.names.forEach((name, code) => {
+    pen.fillStyle = fillOf(pen, name);
+    for (const piece of pieces[code]) {
+      const tall = piece.part * row.height;
+      pen.fillRect(view.left + piece.from, row.top + row.height - piece.under * row.height - tall, piece.until - piece.from, tall);
+    }
+  });
+}
+
+// Least, mean and most of each pixel column; a column finer than a bin has its bin's.
+function perPixel(view, track, wide) {
+  const bin = view.model.length / track.bins;
+  const per = view.span / wide;
+  const made = [];
+  for (let x = 0; x < wide; x++) {
+    const first = Math.min(track.bins - 1, Math.max(0, Math.floor((view.from + x * per) / bin)));
+    const last = Math.min(track.bins - 1, Math.max(first, Math.ceil((view.from + (x + 1) * per) / bin) - 1));
+    let [low, sum, high, n] = [Infinity, 0, -Infinity, 0];
+    for (let i = first; i <= last; i++) {
+      if (Number.isNaN(track.mean[i])) continue;
+      low = Math.min(low, track.low[i]);
+      high = Math.max(high, track.high[i]);
+      sum += track.mean[i];
+      n += 1;
+    }
+    made.push(n ? { low, mean: sum / n, high } : null);
+  }
+  return made;
+}
+
+function paintBand(pen, view, row) {
+  const { track } = row;
+  const wide = Math.max(1, Math.round(view.width - view.left));
+  const y = (value) => row.top + row.height - (value / track.top) * (row.height - 2);
+  pen.fillStyle = INK.raised;
+  pen.fillRect(view.left, row.top, wide, row.height);
+  const seen = perPixel(view, track, wide);
+  pen.fillStyle = INK.accent;
+  pen.globalAlpha = 0.28;
+  seen.forEach((bin, x) => {
+    if (bin) pen.fillRect(view.left + x, y(bin.high), 1, Math.max(1, y(bin.low) - y(bin.high)));
+  });
+  pen.globalAlpha = 1;
+  pen.strokeStyle = INK.accent;
+  pen.lineWidth = 1.2;
+  pen.beginPath();
+  let open = false;
+  seen.forEach((bin, x) => {
+    if (!bin) open = false;
+    else if (open) pen.lineTo(view.left + x + 0.5, y(bin.mean));
+    else {
+      pen.moveTo(view.left + x, y(bin.mean));
+      open = true;
+    }
+  });
+  pen.stroke();
+  if (track.limit) {
+    pen.strokeStyle = INK.soft;
+    pen.lineWidth = 1;
+    pen.setLineDash([3, 3]);
+    pen.beginPath();
+    pen.moveTo(view.left, y(track.limit));
+    pen.lineTo(view.left + wide, y(track.limit));
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+}
+
+function paintStack(pen, view, row, from = view.from, until = view.until) {
+  const { track } = row;
+  const [left, wide] = [row.left ?? view.left, Math.max(1, Math.round(row.wide ?? view.width - view.left))];
+  const y = (value) => row.top + row.height - (value / track.top) * (row.height - 2);
+  const bin = view.model.length / track.bins;
+  const per = (until - from) / wide;
+  pen.fillStyle = INK.raised;
+  pen.fillRect(left, row.top, wide, row.height);
+  const tops = new Float64Array(wide);
+  for (const layer of track.layers) {
+    pen.fillStyle = fillOf(pen, layer.name);
+    for (let x = 0; x < wide; x++) {
+      const first = Math.min(track.bins - 1, Math.max(0, Math.floor((from + x * per) / bin)));
+      const last = Math.min(track.bins - 1, Math.max(first, Math.ceil((from + (x + 1) * per) / bin) - 1));
+      let sum = 0;
+      for (let i = first; i <= last; i++) sum += layer.mean[i];
+      const mean = sum / (last - first + 1);
+      pen.fillRect(left + x, y(tops[x] + mean), 1, y(tops[x]) - y(tops[x] + mean));
+      tops[x] += mean;
+    }
+  }
+}
+
+function paintLives(pen, view, row) {
+  const { lives } = view.model;
+  const tall = Math.max(view.lane - (view.lane >= 4 ? 1 : 0), 1);
+  const fills = ["queued", "generating", "tool"].map((name) => fillOf(pen, name));
+  const box = (start, end, y) => {
+    const from = Math.max(view.x(start), view.left);
+    const until = Math.min(view.x(end), view.width);
+    if (until > from) pen.fillRect(from, y, until - from, tall);
+  };
+  if (!lives.whole) {
+    pen.fillStyle = fillOf(pen, "other");
+    const [from, until] = [view.x(lives.from), view.x(lives.until)];
+    if (from > view.left) pen.fillRect(view.left, row.top, Math.min(from, view.width) - view.left, row.height);
+    if (until < view.width) pen.fillRect(Math.max(until, view.left), row.top, view.width - Math.max(until, view.left), row.height);
+  }
+  const first = firstFrom(lives.start, view.from - lives.longest);
+  for (let i = first; i < lives.start.length && lives.start[i] <= view.until; i++) {
+    if (lives.lane[i] === NO_LANE || lives.end[i] < view.from) continue;
+    const y = row.top + lives.lane[i] * view.lane;
+    pen.fillStyle = fills[0];
+    box(lives.start[i], lives.end[i], y);
+    pen.fillStyle = fills[1];
+    for (let k = lives.turns.offset[i]; k < lives.turns.offset[i + 1]; k++) box(lives.turns.start[k], lives.turns.end[k], y);
+    pen.fillStyle = fills[2];
+    for (let k = lives.tools.offset[i]; k < lives.tools.offset[i + 1]; k++) box(lives.tools.start[k], lives.tools.end[k], y);
+    if (i === view.chosen) {
+      pen.strokeStyle = INK.ink;
+      pen.lineWidth = 1.5;
+      const from = Math.max(view.x(lives.start[i]), view.left);
+      pen.strokeRect(from, y - 1, Math.min(view.x(lives.end[i]), view.width) - from, tall + 2);
+    }
+  }
+}
+
+function shorten(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let size = text.length;
+  while (size > 1 && pen.measureText(`${text.slice(0, size)}…`).width > room) size -= 1;
+  return `${text.slice(0, size)}…`;
+}
+
+// The axis: seconds, steps, syncs; what lies outside the steady window is dimmed.
+function paintAxis(pen, view) {
+  const { model } = view;
+  const wide = view.width - view.left;
+  const raw = view.span / Math.max(2, Math.floor(wide / 90));
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const tick = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw);
+  pen.textAlign = "center";
+  pen.fillStyle = INK.soft;
+  for (let at = Math.ceil(view.from / tick) * tick; at <= view.until; at += tick) {
+    const text = `${Number(at.toPrecision(10)).toLocaleString("en-US", { maximumFractionDigits: 6 })} s`;
+    const half = pen.measureText(text).width / 2;
+    const x = Math.min(Math.max(view.x(at), view.left + half), view.width - half);
+    pen.fillText(text, x, 11);
+    pen.fillRect(view.x(at), 15, 1, 4);
+  }
+  if (model.window) {
+    pen.fillStyle = INK.ground;
+    pen.globalAlpha = 0.55;
+    const [from, until] = model.window.map((at) => view.x(at));
+    if (from > view.left) pen.fillRect(view.left, 20, Math.min(from, view.width) - view.left, view.height);
+    if (until < view.width) pen.fillRect(Math.max(until, view.left), 20, view.width - Math.max(until, view.left), view.height);
+    pen.globalAlpha = 1;
+  }
+  const inside = (at) => at >= view.from && at <= view.until;
+  pen.setLineDash([3, 3]);
+  pen.strokeStyle = INK.accent;
+  pen.lineWidth = 1;
+  const syncs = model.syncs.filter(([, at]) => inside(at));
+  if (syncs.length < wide / 6) {
+    pen.beginPath();
+    for (const [, at] of syncs) {
+      pen.moveTo(view.x(at), AXIS);
+      pen.lineTo(view.x(at), view.height);
+    }
+    pen.stroke();
+  }
+  pen.setLineDash([]);
+  pen.strokeStyle = INK.soft;
+  let free = view.left;
+  for (const [step, start, end] of model.steps) {
+    if (end < view.from || start > view.until) continue;
+    if (inside(end)) {
+      pen.globalAlpha = 0.5;
+      pen.beginPath();
+      pen.moveTo(view.x(end), 20);
+      pen.lineTo(view.x(end), view.height);
+      pen.stroke();
+      pen.globalAlpha = 1;
+    }
+    const [from, until] = [Math.max(view.x(start), view.left), Math.min(view.x(end), view.width)];
+    const text = until - from > 60 ? `step ${step}` : String(step);
+    const need = pen.measureText(text).width + 6;
+    const middle = (from + until) / 2;
+    if (until - from >= need && middle - need / 2 >= free) {
+      pen.fillStyle = INK.ink;
+      pen.fillText(text, middle, 30);
+      free = middle + need / 2;
+    }
+  }
+  pen.textAlign = "left";
+}
+
+function paint(view, canvas) {
+  const pen = sized(canvas, view.width, view.height);
+  const painters = { states: paintStates, shares: paintStates, band: paintBand, stack: paintStack };
+  for (const row of view.rows) {
+    if (row.lives) paintLives(pen, view, row);
+    else painters[row.track.kind](pen, view, row);
+  }
+  paintAxis(pen, view);
+  pen.fillStyle = INK.ground;
+  pen.fillRect(0, AXIS, view.left, view.height);
+  for (const head of view.heads) {
+    pen.font = "600 12px system-ui, sans-serif";
+    pen.fillStyle = INK.ink;
+    pen.fillText(head.name, 0, head.top + 16);
+    pen.font = "12px system-ui, sans-serif";
+  }
+  pen.fillStyle = INK.soft;
+  for (const row of view.rows) {
+    if (!row.name) continue;
+    if (view.left) pen.fillText(shorten(pen, row.name, view.left - 12), 0, row.top + Math.min(row.height - 4, 14));
+    else pen.fillText(shorten(pen, row.name, view.width), 0, row.top - 4);
+    if (row.track.kind === "band" || row.track.kind === "stack") {
+      const text = `${shortNumber(row.track.top)} ${row.track.unit}`.trim();
+      const room = pen.measureText(text).width;
+      if (view.left && row.height >= 28) pen.fillText(text, view.left - room - 6, row.top + (row.name.length > 14 ? 27 : 14));
+    }
+  }
+  paintCursor(pen, view);
+}
+
+function paintCursor(pen, view) {
+  const row = view.rows[view.cursor.row];
+  pen.strokeStyle = INK.accent;
+  if (row && view.focused) {
+    pen.lineWidth = 1.5;
+    pen.strokeRect(view.left + 0.75, row.top - 1.5, view.width - view.left - 1.5, row.height + 3);
+  }
+  if (view.cursor.at !== null && view.cursor.at >= view.from && view.cursor.at <= view.until) {
+    pen.lineWidth = 1;
+    pen.beginPath();
+    pen.moveTo(view.x(view.cursor.at), 20);
+    pen.lineTo(view.x(view.cursor.at), view.height);
+    pen.stroke();
+  }
+  if (view.brush) {
+    const [from, until] = view.brush;
+    pen.fillStyle = INK.accent;
+    pen.globalAlpha = 0.15;
+    pen.fillRect(Math.min(from, until), 20, Math.abs(until - from), view.height);
+    pen.globalAlpha = 1;
+  }
+}
+
+// The whole run in a strip, and where in it the view is.
+function paintOverview(view, canvas) {
+  const pen = sized(canvas, view.width, 34);
+  const track = view.model.tracks.find((one) => one.kind === "stack");
+  const row = { track, top: 0, height: 34, left: view.left, wide: view.width - view.left };
+  if (track) paintStack(pen, view, row, 0, view.model.length);
+  const x = (at) => view.left + (at / view.model.length) * (view.width - view.left);
+  pen.fillStyle = INK.ground;
+  pen.globalAlpha = 0.65;
+  pen.fillRect(view.left, 0, x(view.from) - view.left, 34);
+  pen.fillRect(x(view.until), 0, view.width - x(view.until), 34);
+  pen.globalAlpha = 1;
+  pen.strokeStyle = INK.accent;
+  pen.lineWidth = 1.5;
+  pen.strokeRect(x(view.from) + 0.75, 0.75, Math.max(2, x(view.until) - x(view.from) - 1.5), 32.5);
+  pen.fillStyle = INK.soft;
+  if (view.left) pen.fillText("whole run", 0, 21);
+}
