@@ -28,6 +28,7 @@ from reports.provenance import (
     settings,
     verified_on,
 )
+from reports.selected import selection_section
 from reports.tables import failures_table, phase_table
 from results.adherence import consumed_digest
 from results.cost import Prices
@@ -76,6 +77,7 @@ def comparison(cases: Sequence[Case], folder: Path, prices: Prices) -> list[str]
         captions(cases, names, notes),
         "",
     ]
+    lines += selection_section(cases, names, notes)
     lines += learning_section(cases, folder)
     lines += cost_section(cases, prices, notes)
     lines += ["## Same work, same settings?", "", *fairness_table([case.run for case in cases], names, notes), ""]

@@ -8,7 +8,10 @@ from harness.protocol.spec import Device
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
 from reports.provenance import random_weights
 from reports.sampled import busy_part, cost_line
-from results.energy import ClassEnergy, Energy, GpuEnergy
+from results.class_energy import TAIL_GENERATING, TAIL_WASTE, ClassEnergy
+from results.energy import Energy
+from results.gpu_energy import GpuEnergy
+from results.running import DROPPED_OTHER, DROPPED_STALE, FAILED, OPEN, TRAINED, TRAINED_STALE, TRAINED_UNKNOWN
 from results.store import RunTables
 from results.window import Window
 
@@ -24,12 +27,33 @@ REASONS = {
     "part_time_sensor": "the sensor looks only part of the time",
     "window_short": "the window is shorter than two refreshes of the sensor",
     "k_off": "counter and integral of power differ",
-    "k_unsure": "counter and integral of power differ, by no more than their own errors",
+    "k_unsure": "counter and integral of power differ; their own errors may explain it",
     "mig_whole_gpu": "the GPU is cut into instances: its power is of all of them",
     "clock_step": "the SM clock changed by more than 20 % under load",
     "contaminated": "something else used the GPUs or held them down",
     "no_limit": "the power limit is not known",
 }
+
+
+# Intervals name their method and source: MEASURING.md, results.sampling and results.stats.
+_INTERVALS = (
+    "Sampling error: of the counter, what its refresh may shift at the window's edges, at most; of power, the 95 % "
+    "interval of what happened between readings, by the mean square successive difference (von Neumann and others "
+    "1941; Wolter 2007, 8.2). From step to step: Student's t with as many steps as the correlated ones are worth "
+    "(Geyer 1992), from 20 steps on."
+)
+_ATTRIBUTED = {
+    TRAINED: "trained on, within the bound",
+    TRAINED_STALE: "trained on, beyond the bound",
+    TRAINED_UNKNOWN: "trained on, version unknown",
+    DROPPED_STALE: "discarded: stale",
+    DROPPED_OTHER: "discarded: other",
+    FAILED: "failed",
+    OPEN: "not ended or not used by the end of the record",
+    TAIL_GENERATING: "in the tail: by the trajectories that end it",
+    TAIL_WASTE: "in the tail: waste",
+}
+_ALWAYS = (TRAINED, DROPPED_STALE, TAIL_GENERATING, TAIL_WASTE)  # shown at 0 J too: that there was none is a finding
 
 
 def has_gpu(run: RunTables) -> bool:
@@ -70,14 +94,19 @@ def _gpu_part(run: RunTables, energy: Energy | None, notes: Footnotes) -> list[s
         ["idle, before the launch", _idle(energy, notes)],
         ["energy of the window", notes.unknown(why) if energy.joules is None else f"{number(energy.joules / 1e3)} kJ"],
         ["energy per trained trajectory", _per_trained(energy, notes, why)],
+        ["energy per trained token", _joules(energy.joules_per_token, notes, why)],
+        ["energy per step", _joules(energy.joules_per_step, notes, why)],
     ]
     lines += ["", *table(["GPU power and energy", "value"], rows, "l")]
+    lines += [f"\n{_INTERVALS}"] if energy.power_utilisation is not None else []
     if energy.meanings:
         lines += ["", "What the power readings mean: " + escape("; ".join(energy.meanings)) + "."]
     if energy.gpus:
         lines += ["", *_per_gpu(energy.gpus, notes)]
     if energy.classes:
         lines += ["", *_per_class(energy.classes, notes)]
+    if energy.attributed:
+        lines += ["", *_attributed(energy, notes)]
     return lines
 
 
@@ -103,14 +132,40 @@ def _per_gpu(gpus: Sequence[GpuEnergy], notes: Footnotes) -> list[str]:
 def _per_class(classes: Sequence[ClassEnergy], notes: Footnotes) -> list[str]:
     rows = []
     for each in classes:
+        why = each.note or "not known"
         if each.joules is None:
-            joules = notes.unknown(each.note or "not known")
+            joules = notes.unknown(why)
         else:
             joules = f"{number(each.joules / 1e3)} kJ"
             if each.uncertainty_joules is not None:
                 joules += f" ± {number(each.uncertainty_joules / 1e3)}"
-        rows.append([escape(each.pool), escape(each.name.replace("_", " ")), joules])
-    return table(["Pool", "Class", "Energy"], rows, "ll")
+        used = "the power limit is not known" if each.joules is not None else why
+        share = _share(each.power_utilisation, notes, used)
+        rows.append([escape(each.pool), escape(each.name.replace("_", " ")), joules, share])
+    return table(["Pool", "Class", "Energy", "power utilisation"], rows, "ll")
+
+
+def _attributed(energy: Energy, notes: Footnotes) -> list[str]:
+    """What was generated for nothing, and what the tail took."""
+    whole = {each.pool: each.joules for each in energy.classes if each.name == "generating"}
+    rows = []
+    for each in energy.attributed:
+        if each.joules == 0 and each.name not in _ALWAYS:
+            continue
+        of = whole.get(each.pool)
+        share = " " if each.name == TAIL_WASTE else notes.unknown(each.note or "not known")
+        if each.joules is not None and of and each.name != TAIL_WASTE:
+            share = percent(each.joules / of)
+        joules = notes.unknown(each.note or "not known") if each.joules is None else f"{number(each.joules / 1e3)} kJ"
+        rows.append([escape(each.pool), _ATTRIBUTED[each.name], joules, share])
+    head = ["Pool", "Energy of generating, attributed", "Energy", "of generating"]
+    return [
+        *table(head, rows, "ll"),
+        "",
+        "Attributed: at every instant the joules of the pool's `generating` are shared equally by the turns that run;"
+        " no sensor tells one turn from another. The first rows add up to `generating`; the tail's are parts of them,"
+        " and its waste (empty, tool wait, agent) is measured like a class.",
+    ]
 
 
 def _host_part(run: RunTables, window: Window | None) -> list[str]:
@@ -144,7 +199,7 @@ def _share(value: float | None, notes: Footnotes, why: str) -> str:
 
 def _idle(energy: Energy, notes: Footnotes) -> str:
     if energy.idle_watts is None:
-        return notes.unknown("fewer than 10 s of power were sampled before the launch")
+        return notes.unknown(energy.idle_note or "not known")
     share = "" if energy.idle_ratio is None else f" ({percent(energy.idle_ratio)} of the limit)"
     return f"{number(energy.idle_watts)} W{share}"
 
@@ -156,7 +211,8 @@ def _sampling_error(energy: Energy) -> list[list[str]]:
     if energy.uncertainty_ratio is None or energy.uncertainty_joules is None:
         return [["... sampling error", "not known: the sensor looks part of the time, or gave too few readings"]]
     points, joules = 100 * energy.uncertainty_ratio, number(energy.uncertainty_joules / 1e3)
-    return [["... sampling error", f"± {points:.2f} points, ± {joules} kJ"]]
+    sources = " and ".join(dict.fromkeys(gpu.source for gpu in energy.gpus if gpu.source))
+    return [["... sampling error", f"± {points:.2f} points, ± {joules} kJ (from: {escape(sources)})"]]
 
 
 def _per_step(energy: Energy) -> list[list[str]]:
@@ -168,6 +224,10 @@ def _per_step(energy: Energy) -> list[list[str]]:
         return [["... from step to step", f"{percent(found.low)} to {percent(found.high)} (range of {found.n} steps)"]]
     text = f"{percent(found.ci_low)} to {percent(found.ci_high)} (95 % of {found.n} steps"
     return [["... from step to step", f"{text}, worth {found.effective_n:.0f} independent ones)"]]
+
+
+def _joules(value: float | None, notes: Footnotes, why: str) -> str:
+    return notes.unknown(why) if value is None else f"{number(value)} J"
 
 
 def _per_trained(energy: Energy, notes: Footnotes, why: str) -> str:

@@ -21,6 +21,7 @@ from reports.places import without_places
 from reports.power import telemetry
 from reports.provenance import caveat, foot, provenance, settings, title
 from reports.rates import ledger_table, straggler_table, throughput_table
+from reports.selected import selection_section
 from reports.tables import (
     account_table,
     adherence_table,
@@ -103,6 +104,7 @@ def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
         learning_section([case], folder),
         cost_section([case], prices, notes),
         ["## Staleness", "", *staleness_table(case.figures.staleness, notes), "", case.caption(_consumed(case), notes)],
+        selection_section([case], [case.run.run_id], notes)[:-1],
         [
             "## Weight sync",
             "",

@@ -1,5 +1,6 @@
 """The step as a waterfall: where its seconds go, one after the other, and what each of them could win at most."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,18 @@ STEM = "waterfall"
 _ROW = 0.34  # inches
 _LEAST = 0.002  # of a step: smaller classes are gathered
 _MOST_SPLITS = 15
+
+
+_OVERLAPPED = (
+    "Splits (train + rollout) of the same GPUs with everything but training overlapped: training scales at best with"
+    " its GPUs, and on fewer it is at best as fast as it was. What generation needs on the others is not in it: one"
+    " run can't tell."
+)
+_TURNS = (
+    "Splits (train + rollout) of the same GPUs, synchronous as the run was, with nothing else left of the step:"
+    " training and the wait for rollout take turns, each scales at best with its GPUs, and on fewer is at best as fast"
+    " as it was."
+)
 
 
 def bounds_lines(found: Bounds, foot: str, folder: Path) -> list[str]:
@@ -33,15 +46,45 @@ def bounds_lines(found: Bounds, foot: str, folder: Path) -> list[str]:
         "",
         *table(["Exposed in a step", "seconds", "share", "speed-up without it, at most"], rows, "l"),
     ]
+    lines += ["", *_in_words(found)]
     if found.splits:
-        head = ["Training on", *(f"{split.train}+{split.rollout}" for split in found.splits[:_MOST_SPLITS])]
-        lines += ["", *table(head, [["speed-up, at most", *(_times(s.speed_up) for s in found.splits[:_MOST_SPLITS])]])]
+        shown_splits = found.splits[:_MOST_SPLITS]
+        head = ["Training on", *(f"{split.train}+{split.rollout}" for split in shown_splits)]
+        rows = [
+            ["speed-up, at most", *(_times(split.speed_up) for split in shown_splits)],
+            [
+                "no bound: both in proportion to their GPUs"
+                if found.turns
+                else "no bound: training in proportion to its GPUs",
+                *(_times(split.in_proportion) for split in shown_splits),
+            ],
+        ]
+        lines += ["", *table(head, rows)]
         lines += [
             "",
-            "Splits (train + rollout) of the same GPUs with everything but training overlapped: training scales at best"
-            " with its GPUs. What generation needs on the others is not in it: one run can't tell.",
+            _TURNS if found.turns else _OVERLAPPED,
         ]
     return [*lines, "", "Bounds, not predictions: what is taken away is assumed to cost nothing elsewhere."]
+
+
+def _in_words(found: Bounds) -> list[str]:
+    """The two questions that are asked most, each with the bound that answers it."""
+    said = []
+    tail = found.tail
+    if tail is not None and tail.speed_up is not None:
+        waste = percent(found.tail_waste_share or 0.0)
+        said.append(
+            f"Removing the tail's waste: at most {_faster(tail.speed_up)}. (The tail is {percent(tail.share)} of the "
+            f"window; {waste} of the rollout GPU-seconds are waste inside it.)"
+        )
+    said += [f"A {each.train}+{each.rollout} split: at most {_faster(each.speed_up)}." for each in found.nearest]
+    return [f"- Bound: {each}" for each in said]
+
+
+def _faster(speed_up: float) -> str:
+    """A bound is rounded up: what is said may not be beaten."""
+    gain = math.ceil(1000 * (speed_up - 1) - 1e-6) / 10
+    return f"{gain:.1f}% faster ({_times(speed_up)})"
 
 
 def _shown(exposed: Sequence[Exposed]) -> list[Exposed]:
