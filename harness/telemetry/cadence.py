@@ -5,6 +5,7 @@ workload that repeats in phase with the period is seen at all of its phases inst
 """
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +14,28 @@ from statistics import median
 NS = 1_000_000_000
 MINIMUM_CHANGES = 4  # fewer say nothing about a period
 MINIMUM_LEVELS = 3  # a reading that goes to and fro between two values shows the load's changes, not the sensor's
+
+
+class Stop(threading.Event):
+    """An event to wait for with a limit of time, at half the cost: `Event.wait` makes a lock for each wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def set(self) -> None:
+        """To be called once."""
+        if not self.is_set():
+            super().set()
+            self._gate.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True as soon as it is set."""
+        if self._gate.acquire(timeout=-1 if timeout is None else timeout):
+            self._gate.release()  # for the others who wait
+            return True
+        return False
 
 
 class Ticks:

@@ -4,20 +4,26 @@ import os
 from enum import StrEnum
 from pathlib import Path
 
-import psutil
-
 from harness.protocol.recorder import RUN_ID_VARIABLE
 
 PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SHORTEST_CPU_S = 0.1  # the kernel counts in ticks of 10 ms: a share of fewer than ten says nothing
 
 
 class HostReader:
-    """Reads CPU share, memory and network counters of the machine."""
+    """Reads CPU share, memory and network counters of the machine (proc(5)), from files that are kept open."""
 
-    def __init__(self) -> None:
-        self._before = psutil.cpu_times()
-        self._cpus = psutil.cpu_count() or 1
+    def __init__(self, proc: Path = PROC) -> None:
+        """
+        Raises:
+            OSError: there is no `/proc` here.
+        """
+        self._stat = os.open(proc / "stat", os.O_RDONLY | os.O_CLOEXEC)
+        self._meminfo = os.open(proc / "meminfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._net = os.open(proc / "self" / "net" / "dev", os.O_RDONLY | os.O_CLOEXEC)
+        self._cpus = os.cpu_count() or 1
+        self._before = self._cpu_times()
 
     def read(self) -> dict[str, int | float | None]:
         """Columns of a host row.
@@ -25,21 +31,47 @@ class HostReader:
         `cpu_ratio` is the busy share of all CPUs since it was last told (None when that is a moment ago);
         network bytes are cumulative since boot, all interfaces but loopback.
         """
-        now = psutil.cpu_times()
-        # guest time is contained in user time and would be counted twice
-        total = sum(now) - sum(self._before) - (_guest(now) - _guest(self._before))
-        idle = _idle(now) - _idle(self._before)
+        now = self._cpu_times()
+        total, idle = (after - before for after, before in zip(now, self._before, strict=True))
         busy_share = None
-        if total >= SHORTEST_CPU_S * self._cpus:
+        if total >= SHORTEST_CPU_S * TICKS_PER_S * self._cpus:
             busy_share = min(1.0, max(0.0, 1.0 - idle / total))
             self._before = now
-        nics = [n for name, n in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+        received, sent = self._network()
         return {
             "cpu_ratio": busy_share,
-            "host_memory_used_bytes": psutil.virtual_memory().used,
-            "net_rx_bytes": sum(n.bytes_recv for n in nics) if nics else None,
-            "net_tx_bytes": sum(n.bytes_sent for n in nics) if nics else None,
+            "host_memory_used_bytes": self._memory_used(),
+            "net_rx_bytes": received,
+            "net_tx_bytes": sent,
         }
+
+    def _cpu_times(self) -> tuple[int, int]:
+        """All time and idle time of all CPUs, in the kernel's ticks."""
+        fields = [int(field) for field in os.pread(self._stat, 256, 0).split(b"\n", 1)[0].split()[1:]]
+        # The ninth and tenth, guest time, are contained in the first two; the fourth and fifth are idle.
+        return sum(fields[:8]), sum(fields[3:5])
+
+    def _memory_used(self) -> int | None:
+        """What is not available to a new program; None on a kernel that does not say."""
+        known = {}
+        for line in os.pread(self._meminfo, 512, 0).split(b"\n")[:5]:
+            name, _, rest = line.partition(b":")
+            known[name] = rest
+        if not {b"MemTotal", b"MemAvailable"} <= known.keys():
+            return None
+        total, available = (int(known[name].split()[0]) for name in (b"MemTotal", b"MemAvailable"))
+        return (total - available) * 1024
+
+    def _network(self) -> tuple[int | None, int | None]:
+        text, received, sent, found = b"", 0, 0, False
+        while more := os.pread(self._net, 65536, len(text)):
+            text += more
+        for line in text.split(b"\n")[2:]:
+            name, _, rest = line.partition(b":")
+            if rest and name.strip() != b"lo":
+                fields = rest.split()
+                received, sent, found = received + int(fields[0]), sent + int(fields[8]), True
+        return (received, sent) if found else (None, None)
 
 
 def load_ratio() -> float:
@@ -91,11 +123,3 @@ def _parent(folder: Path) -> int:
         return 0
     # the name in parentheses may itself hold spaces and parentheses
     return int(stat.rpartition(")")[2].split()[1])
-
-
-def _idle(times: object) -> float:
-    return float(getattr(times, "idle", 0.0)) + float(getattr(times, "iowait", 0.0))
-
-
-def _guest(times: object) -> float:
-    return float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))

@@ -7,95 +7,29 @@ older (NVML API reference); it fills the column it belongs to, and `Gpu.sources`
 
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
+from ctypes import c_uint, c_ulonglong
 from typing import Any
 
 import pynvml
 
 from harness.protocol.power_sensors import sensor_of
-from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value, clean, reason_of, typed
+from harness.telemetry.kept_calls import FieldValues, Number, has
+from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value, clean, reason_of
 
+# The name of this call changed with driver 535; both give the same bits.
+_THROTTLE, _OLDER_THROTTLE = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field value that sums over the links
-
-
-class NvmlError(Exception):
-    """NVML cannot be used on this machine; the message says why."""
 
 
 class GpuLostError(Exception):
     """A GPU fell off the bus or needs a reset; nothing more can be read from it."""
 
 
-class Nvml:
-    """The library, initialised. NVML itself is thread-safe."""
-
-    def __init__(self) -> None:
-        """Loads `libnvidia-ml.so.1` and initialises it.
-
-        Raises:
-            NvmlError: no library, no driver, or they do not fit.
-        """
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            raise NvmlError(f"NVML cannot be used: {reason_of(error.value)}") from None
-        self.driver = self._text(pynvml.nvmlSystemGetDriverVersion)
-        self.version = self._text(pynvml.nvmlSystemGetNVMLVersion)
-
-    def gpus(self, report: Report) -> tuple[list["Gpu"], list[tuple[int, str]]]:
-        """The GPUs of this machine, and (index, reason) of those that do not answer."""
-        found: list[Gpu] = []
-        bad: list[tuple[int, str]] = []
-        try:
-            count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            raise NvmlError(f"NVML cannot count the GPUs: {reason_of(error.value)}") from None
-        for index in range(count):
-            try:
-                uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
-                found.append(Gpu(index, uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid), report))
-            except pynvml.NVMLError as error:
-                bad.append((index, reason_of(error.value)))
-        return found, bad
-
-    def others(self, known: Container[str], report: Report) -> list["Gpu"]:
-        """GPUs that answer now and whose UUID is not in `known`: new ones, and lost ones that came back."""
-        found: list[Gpu] = []
-        try:
-            count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError:
-            return found
-        for index in range(count):
-            try:
-                uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
-                if uuid in known:
-                    continue
-                gpu = Gpu(index, uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid), report)
-                gpu.read_limit()  # a handle is given for some GPUs that then don't answer
-                found.append(gpu)
-            except (pynvml.NVMLError, GpuLostError):
-                continue  # still gone; its loss is on record
-        return found
-
-    def close(self) -> None:
-        """Shuts the library down; errors of a driver that is already gone are of no interest."""
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            return
-
-    @staticmethod
-    def _text(call: Callable[[], str]) -> str:
-        try:
-            return str(call())
-        except pynvml.NVMLError as error:
-            return f"unknown ({reason_of(error.value)})"
-
-
 class Gpu:
     """One GPU, addressed by its UUID. Every read raises GpuLostError once the GPU is gone.
 
-    Reads of different groups may be made from different threads.
+    Reads of different groups may be made from different threads; `power` and `state` by one thread at a time.
     """
 
     def __init__(self, index: int, uuid: str, handle: Any, report: Report) -> None:
@@ -114,10 +48,22 @@ class Gpu:
             "energy_joules": pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
         }
         self._power_calls: dict[str, Callable[[Any], int]] = {}
+        self._power: FieldValues | None = None
+        self._util = Number("nvmlDeviceGetUtilizationRates", handle, pynvml.c_nvmlUtilization_t())
+        self._sm_clock = Number("nvmlDeviceGetClockInfo", handle, c_uint(), pynvml.NVML_CLOCK_SM)
+        self._throttle = Number(_THROTTLE if has(_THROTTLE) else _OLDER_THROTTLE, handle, c_ulonglong())
         self._link_fields = {
             "nvlink_tx_bytes": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 1024),
             "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 1024),
         }
+        self._pcie = {
+            name: Number("nvmlDeviceGetPcieThroughput", handle, c_uint(), which)
+            for name, which in (
+                ("pcie_tx_bytes_per_s", pynvml.NVML_PCIE_UTIL_TX_BYTES),
+                ("pcie_rx_bytes_per_s", pynvml.NVML_PCIE_UTIL_RX_BYTES),
+            )
+        }
+        self._links: FieldValues | None = None
         self._link_fallback = {
             "nvlink_tx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, 1),
             "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, 1),
@@ -146,11 +92,15 @@ class Gpu:
             else:
                 self._power_calls[name] = call
                 self.sources[name] = call.__name__
+        if self._power_fields:
+            self._power = FieldValues(self.handle, {name: (id_, 0) for name, id_ in self._power_fields.items()})
 
     def power(self) -> Timed:
         """Instant and average power (W) and the energy counter (J, since the driver was loaded), of one moment."""
+        answers: dict[str, tuple[Value, int]] = {}
         begin_ns = time.monotonic_ns()
-        answers = self.field_values({name: (id_, 0) for name, id_ in self._power_fields.items()})
+        if self._power is not None:
+            answers = self._answers(self._power.read, self._power_fields)
         for name, call in self._power_calls.items():
             answers[name] = self._plain(call)
         end_ns = time.monotonic_ns()
@@ -168,36 +118,42 @@ class Gpu:
         return Timed(begin_ns, end_ns, values)
 
     def state(self) -> Timed:
-        """Utilisation (ratio), memory (bytes), clocks (Hz), temperature (Celsius), throttle reasons (NVML's bits)."""
+        """What changes with the load: utilisation (ratio), SM clock (Hz), throttle reasons (NVML's bits)."""
         begin_ns = time.monotonic_ns()
-        util = self.read("util_ratio", pynvml.nvmlDeviceGetUtilizationRates)
-        memory = self.read("memory_used_bytes", _memory)
-        sm_mhz = self.read("sm_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
-        memory_mhz = self.read("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
-        celsius = self.read("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
-        throttle = self.read("throttle_reasons", _throttle_reasons)
+        util = self._kept("util_ratio", self._util)
+        sm_mhz = self._kept("sm_clock_hz", self._sm_clock)
+        throttle = self._kept("throttle_reasons", self._throttle)
         end_ns = time.monotonic_ns()
         percent = self._scaled("util_ratio", None if util is None else util.gpu)
         values: Reading = {
             "util_ratio": None if percent is None else percent / 100,
+            "sm_clock_hz": self._scaled("sm_clock_hz", None if sm_mhz is None else sm_mhz.value, 1_000_000),
+            "throttle_reasons": self._scaled("throttle_reasons", None if throttle is None else throttle.value),
+        }
+        return Timed(begin_ns, end_ns, values)
+
+    def slow_state(self) -> Timed:
+        """What changes slowly: memory (bytes), memory clock (Hz), temperature (Celsius)."""
+        begin_ns = time.monotonic_ns()
+        memory = self.read("memory_used_bytes", _memory)
+        memory_mhz = self.read("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
+        celsius = self.read("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+        end_ns = time.monotonic_ns()
+        values: Reading = {
             "memory_used_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.used),
             "memory_total_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.total),
-            "sm_clock_hz": self._scaled("sm_clock_hz", sm_mhz, 1_000_000),
             "memory_clock_hz": self._scaled("memory_clock_hz", memory_mhz, 1_000_000),
             "temperature_celsius": self._scaled("temperature_celsius", celsius, 1.0),
-            "throttle_reasons": self._scaled("throttle_reasons", throttle),
         }
         return Timed(begin_ns, end_ns, values)
 
     def pcie(self) -> Timed:
         """PCIe throughput (bytes/s) over the 20 ms that each of its two calls blocks. NVML's KB is read as 1,000 B."""
-        begin_ns, call = time.monotonic_ns(), pynvml.nvmlDeviceGetPcieThroughput
-        tx = self.read("pcie_tx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_TX_BYTES)
-        rx = self.read("pcie_rx_bytes_per_s", call, pynvml.NVML_PCIE_UTIL_RX_BYTES)
-        values: Reading = {
-            "pcie_tx_bytes_per_s": self._scaled("pcie_tx_bytes_per_s", tx, 1000.0),
-            "pcie_rx_bytes_per_s": self._scaled("pcie_rx_bytes_per_s", rx, 1000.0),
-        }
+        begin_ns = time.monotonic_ns()
+        values: Reading = {}
+        for name, call in self._pcie.items():
+            kilobytes = self._kept(name, call)
+            values[name] = self._scaled(name, None if kilobytes is None else kilobytes.value, 1000.0)
         return Timed(begin_ns, time.monotonic_ns(), values)
 
     def nvlink(self) -> Timed:
@@ -207,7 +163,7 @@ class Gpu:
         answers = self._link_answers()
         if any(code in FINAL and name in self._link_fallback for name, (_, code) in answers.items()):
             # Newer GPUs count under other fields; both directions change over together.
-            self._link_fields, self._link_fallback = self._link_fallback, {}
+            self._link_fields, self._link_fallback, self._links = self._link_fallback, {}, None
             begin_ns = time.monotonic_ns()
             answers = self._link_answers()
         end_ns = time.monotonic_ns()
@@ -218,10 +174,16 @@ class Gpu:
             self.nothing(name, code)
             if code in FINAL:
                 del self._link_fields[name]
+                self._links = None
         return Timed(begin_ns, end_ns, values)
 
     def _link_answers(self) -> dict[str, tuple[Value, int]]:
-        return self.field_values({name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()})
+        if not self._link_fields:
+            return {}
+        if self._links is None:
+            wanted = {name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()}
+            self._links = FieldValues(self.handle, wanted)
+        return self._answers(self._links.read, self._link_fields)
 
     def read_limit(self) -> float | None:
         """Re-reads the enforced power limit (W), which `power` then carries."""
@@ -246,6 +208,15 @@ class Gpu:
         now = self.read("application_clock_hz", pynvml.nvmlDeviceGetApplicationsClock, sm)
         default = self.read("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
         return None if now is None else now * 1_000_000, None if default is None else default * 1_000_000
+
+    def throttle_reasons(self) -> Value:
+        """NVML's bits, as `state` has them; may be asked beside it."""
+        return self._scaled("throttle_reasons", self.read("throttle_reasons", _throttle_reasons))
+
+    def sm_clock_hz(self) -> Value:
+        """As `state` has it; may be asked beside it."""
+        mhz = self.read("sm_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
+        return self._scaled("sm_clock_hz", mhz, 1_000_000)
 
     def process_ids(self) -> list[int] | None:
         """Pids (of the host's namespace) that compute on this GPU; None where that cannot be read."""
@@ -298,17 +269,19 @@ class Gpu:
 
     def field_values(self, wanted: dict[str, tuple[int, int]]) -> dict[str, tuple[Value, int]]:
         """Value (None for a blank) and return code per name, all read by one call."""
-        if not wanted:
-            return {}
+        return self._answers(FieldValues(self.handle, wanted).read, wanted) if wanted else {}
+
+    def _answers(
+        self, read: Callable[[], dict[str, tuple[Value, int]]], wanted: Iterable[str]
+    ) -> dict[str, tuple[Value, int]]:
         try:
-            values = pynvml.nvmlDeviceGetFieldValues(self.handle, list(wanted.values()))
+            answers = read()
         except pynvml.NVMLError as error:
             self._lost_if(error.value)
             return dict.fromkeys(wanted, (None, error.value))
-        answers: dict[str, tuple[Value, int]] = {}
-        for name, value in zip(wanted, values, strict=True):
-            self._lost_if(value.nvmlReturn)
-            answers[name] = (clean(typed(value)) if value.nvmlReturn == 0 else None, value.nvmlReturn)
+        for _, code in answers.values():
+            if code:
+                self._lost_if(code)
         return answers
 
     def _plain(self, call: Callable[[Any], int]) -> tuple[Value, int]:
@@ -324,6 +297,17 @@ class Gpu:
             return None
         try:
             return call(self.handle, *arguments)
+        except pynvml.NVMLError as error:
+            self._lost_if(error.value)
+            self.nothing(name, error.value)
+            return None
+
+    def _kept(self, name: str, call: Number) -> Any:
+        """As `read`."""
+        if name in self.unsupported:
+            return None
+        try:
+            return call.read()
         except pynvml.NVMLError as error:
             self._lost_if(error.value)
             self.nothing(name, error.value)
@@ -356,6 +340,10 @@ class Gpu:
         self._report(self.uuid, name, reason)
 
 
+def _throttle_reasons(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
 def _whole(value: Value) -> int | None:
     return None if value is None else int(value)
 
@@ -368,13 +356,3 @@ def _memory(handle: Any) -> Any:
         if error.value not in FINAL:
             raise
         return pynvml.nvmlDeviceGetMemoryInfo(handle)
-
-
-def _throttle_reasons(handle: Any) -> int:
-    """The name of this call changed with driver 535; both give the same bits."""
-    try:
-        return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except pynvml.NVMLError as error:
-        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-            raise
-        return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from harness.protocol.events import Failure, Hello, Metric, Scalar
 from harness.protocol.recorder import EVENTS_VARIABLE, Recorder, RecorderFullError, make_hello
-from harness.telemetry.cadence import Ticks
+from harness.telemetry.cadence import Stop
 from harness.telemetry.description import Description
 from harness.telemetry.engines.beside import EngineScraper
 
 if TYPE_CHECKING:
-    from harness.telemetry.nvml import Gpu, Nvml
+    from harness.telemetry.library import Nvml
+    from harness.telemetry.nvml import Gpu
     from harness.telemetry.segment import Segment
     from harness.telemetry.values import Timed
 
@@ -45,10 +46,12 @@ class Signals:
 
     def __init__(self) -> None:
         self.stopped: str | None = None
+        self.alarmed: Callable[[], None] = lambda: None
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._pipe = reader
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _nothing)
+        signal.signal(signal.SIGALRM, _nothing)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._watched = [reader]
         if _is_pipe(0):
@@ -62,8 +65,12 @@ class Signals:
             ready, _, _ = select.select(self._watched, [], [], left)
             if not ready:
                 return False
-            if self._pipe in ready and signal.SIGTERM in os.read(self._pipe, 64):
-                self.stopped = "SIGTERM"
+            if self._pipe in ready:
+                numbers = os.read(self._pipe, 64)
+                if signal.SIGTERM in numbers:
+                    self.stopped = "SIGTERM"
+                elif signal.SIGALRM in numbers:
+                    self.alarmed()
             elif 0 in ready and os.read(0, 4096) == b"":
                 self.stopped = "end of standard input"
         return True
@@ -83,7 +90,7 @@ class Opening(threading.Thread):
     def run(self) -> None:
         """Sets `nvml` and `gpus`, or `reason`."""
         try:
-            from harness.telemetry.nvml import Nvml, NvmlError
+            from harness.telemetry.library import Nvml, NvmlError
         except ImportError as error:  # on a node, the sampler runs on the framework's Python
             self.reason = f"the Python of this sampler has no nvidia-ml-py ({error})"
             return
@@ -111,7 +118,7 @@ class Sampler:
         self.events = events
         self.hz = hz
         self._begun_ns = time.monotonic_ns()
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._recorder: Recorder | None = None
         self._engines = EngineScraper(None)
         self._told_full = False
@@ -186,9 +193,8 @@ class Sampler:
         from harness.telemetry.watch import GpuWatch
 
         def emit(uuid: str, reading: "Timed") -> None:
-            row: dict[str, str | int | float | None] = {"host": hello.host, "gpu": uuid, **reading.values}
-            row |= {"mono_ns": reading.mono_ns, "uncertainty_ns": reading.uncertainty_ns}
-            segment.append(row)
+            at, doubt = reading.mono_ns, reading.uncertainty_ns
+            segment.append({"host": hello.host, "gpu": uuid, "mono_ns": at, "uncertainty_ns": doubt, **reading.values})
 
         watch = GpuWatch(
             gpus,
@@ -203,7 +209,9 @@ class Sampler:
             rng=rng,
             ready=self._say_ready,
             find=lambda known: nvml.others(known, self._unsupported),
+            alarm=_alarm_in,
         )
+        signals.alarmed = watch.look
         watch.start()
         dcgm = None
         if self.dcgm != OFF:
@@ -225,23 +233,22 @@ class Sampler:
         self.metric("contamination.host_load", load_ratio(), "ratio", {"why": "load average of the last minute"})
         reader = HostReader()
         now = time.monotonic_ns()
-        ticks = Ticks(1 / min(self.hz, HOST_HZ), now, rng)
-        due, flush_ns, cost_ns = ticks.next(now), now, now
-        while not signals.wait(max(0, min(due, flush_ns) - time.monotonic_ns()) / 1e9):
+        wake_ns, host_ns, cost_ns = now, now, now
+        while not signals.wait(max(0, wake_ns - time.monotonic_ns()) / 1e9):
             begin = time.monotonic_ns()
-            if begin >= due:
+            if begin >= host_ns:  # with a flush: one waking up for both
                 values = reader.read()
                 end = time.monotonic_ns()
                 row: dict[str, str | int | float | None] = {"host": host, **values}
                 row |= {"mono_ns": (begin + end) // 2, "uncertainty_ns": (end - begin + 1) // 2}
                 segment.append(row)
-                due = ticks.next(end)
-            if begin >= flush_ns:
-                self._flush(segment)
-                flush_ns = begin + round(FLUSH_PERIOD_S * 1e9)
+                # Half a wake's period early: else one that is a moment too soon would leave it to the next.
+                host_ns = begin + round((1 / min(self.hz, HOST_HZ) - FLUSH_PERIOD_S / 2) * 1e9)
+            self._flush(segment)
             if begin >= cost_ns:  # now and then: a sampler that is killed has told it too
                 self._tell_cost()
                 cost_ns = begin + round(COST_PERIOD_S * 1e9)
+            wake_ns = begin + round(FLUSH_PERIOD_S * (0.8 + 0.4 * rng.random()) * 1e9)  # jittered, as all readings
 
     def _flush(self, segment: "Segment") -> None:
         try:
@@ -354,6 +361,11 @@ def _is_pipe(descriptor: int) -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _alarm_in(seconds: float) -> None:
+    """SIGALRM goes to the main thread, which waits for signals; it costs nothing while no GPU holds a lane up."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:

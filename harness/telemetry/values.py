@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pynvml
 
@@ -62,11 +61,3 @@ class Timed:
     def uncertainty_ns(self) -> int:
         """Half the length of the calls, rounded up."""
         return (self.end_ns - self.begin_ns + 1) // 2
-
-
-def typed(value: Any) -> int | float:
-    """The member of a field value's union that its type names."""
-    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-    if value.valueType >= len(members):
-        return BLANK_64
-    return getattr(value.value, members[value.valueType])  # type: ignore[no-any-return]

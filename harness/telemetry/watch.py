@@ -1,6 +1,6 @@
-"""The threads that read the GPUs: one per GPU for power and state, one for everything slow.
+"""The threads that read the GPUs: lanes for power and state, one for everything slow.
 
-A GPU that blocks (a driver that hangs while it falls off the bus) holds up its own thread and no other.
+A GPU that blocks (a driver that hangs while it falls off the bus) soon holds up its own thread and no other.
 """
 
 import random
@@ -9,32 +9,22 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from harness.protocol.events import Scalar
-from harness.telemetry.cadence import MINIMUM_CHANGES, Refresh, Ticks, poll, refresh_of
+from harness.telemetry.cadence import Ticks
 from harness.telemetry.contamination import Contamination
 from harness.telemetry.description import Description
 from harness.telemetry.health import ErrorEvents, ProcessMemory, memory_errors, mig_instances
+from harness.telemetry.lanes import Alarm, Lanes
 from harness.telemetry.nvml import Gpu, GpuLostError
-from harness.telemetry.values import Timed
+from harness.telemetry.reader import Emit, Metric, Reader
 
-STATE_PERIOD_S = 0.2  # NVML averages utilisation over 1/6 s or more
-SLOW_PERIOD_S = 1.0  # each PCIe call blocks 20 ms
-LIMIT_PERIOD_S = 1.0
+SLOW_PERIOD_S = 1.0
+PCIE_PERIOD_S = 2.0  # each call blocks 20 ms, and waking up after it costs more than all else a second asks
 CHECK_PERIOD_S = 5.0
-MEASURE_S = 1.2  # ten refreshes of a counter that has a tenth of a second
-MEASURE_STEP_S = 0.002
-LEARN_S = 6.0  # a counter that was too slow for the measurement is watched so long by the ordinary readings
 RESCAN_PERIOD_S = 5.0
 FIRST = -1  # the first look, among the places of the slow work
-LONGEST_PERIOD_S = 1.0  # power is read at least this often, whatever its counter does
 
-Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Fail = Callable[[BaseException], None]
-Emit = Callable[[str, Timed], None]  # gpu uuid, readings
 Find = Callable[[Container[str]], Sequence[Gpu]]  # known UUIDs -> GPUs that answer and are not among them
-
-POWER_NAMES = ("power_instant_watts", "power_average_watts", "energy_joules")
-Polls = dict[str, list[tuple[int, float | None]]]
 
 
 class GpuWatch:
@@ -55,10 +45,12 @@ class GpuWatch:
         rng: random.Random,
         ready: Callable[[], None] = lambda: None,
         find: Find = lambda known: (),
+        alarm: Alarm = lambda seconds: None,
     ) -> None:
         """`ready` is called once, as soon as every GPU has given a power row or will never give one.
 
-        `find` is asked every few seconds for GPUs that appeared or came back.
+        `find` is asked every few seconds for GPUs that appeared or came back. `alarm` says in how many seconds
+        `look` is to be called (0: not), each call instead of the one before.
         """
         self._gpus = list(gpus)
         self._find = find
@@ -75,8 +67,9 @@ class GpuWatch:
         self._lock = threading.Lock()
         self._ready = ready
         self._awaited = {gpu.uuid for gpu in gpus}
-        self._energy: dict[str, float] = {}
+        self._joules: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
+        self._lanes = Lanes(stop=stop, rng=rng, alarm=alarm)
 
     def uuids(self) -> set[str]:
         """Of the GPUs that were found so far, lost ones included."""
@@ -93,12 +86,16 @@ class GpuWatch:
         if not self._gpus:
             self._ready()
 
+    def look(self) -> None:
+        """Has what a GPU holds up be read by another thread; to be called when the alarm goes off."""
+        self._lanes.look()
+
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads to end; False when one is held up inside the driver."""
         end = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return self._lanes.join(end) and not any(thread.is_alive() for thread in self._threads)
 
     def _spawn(self, name: str, target: Callable[..., object], *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
@@ -142,8 +139,29 @@ class GpuWatch:
         return True
 
     def _watch(self, gpu: Gpu) -> None:
-        self._guarded(gpu, self._fast)
+        """Prepares a GPU, in a thread that it may hold up, and gives it to a lane."""
+        reader = Reader(
+            gpu,
+            hz=self._hz,
+            stop=self._stop,
+            emit=self._emit,
+            metric=self._metric,
+            describe=self._describe,
+            guarded=self._guarded_fast,
+            begun=self._begun,
+            joules=self._joules,
+        )
+        if self._guarded(gpu, reader.prepare):
+            self._lanes.add(reader)
+        else:
+            self._begun(gpu)  # it never will
+
+    def _guarded_fast(self, gpu: Gpu, work: Callable[[Gpu], object]) -> bool:
+        """Power and state: nothing more is read so of a GPU that is lost, whoever noticed."""
+        if gpu.uuid not in self._lost and self._guarded(gpu, work):
+            return True
         self._begun(gpu)  # it may have failed before its first row
+        return False
 
     def _begun(self, gpu: Gpu) -> None:
         with self._lock:
@@ -152,72 +170,13 @@ class GpuWatch:
         if last:
             self._ready()
 
-    def _fast(self, gpu: Gpu) -> None:
-        gpu.prepare()
-        gpu.read_limit()
-        refresh = self._measure(gpu)
-        learnt: Polls | None = {name: [] for name in POWER_NAMES} if any(map(_slow_one, refresh.values())) else None
-        period_s = _period_s(refresh, self._hz) if learnt is None else 1 / self._hz
-        self._describe_refresh(gpu, refresh, period_s)
-        now = time.monotonic_ns()
-        ticks, turn, skipped, state_ns = Ticks(period_s, now, self._rng), 0, 0, now
-        learn_until_ns, due = now + round(LEARN_S * 1e9), ticks.next(now)
-        try:
-            while not self._wait_until(due):
-                if gpu.uuid in self._lost:
-                    return
-                reading = self._power(gpu)
-                if turn == 0:
-                    self._begun(gpu)
-                # State is read with a power reading: one waking up for both halves what the sampler costs.
-                if reading.end_ns >= state_ns:
-                    self._emit(gpu.uuid, gpu.state())
-                    state_ns += max(round(STATE_PERIOD_S * 1e9), reading.end_ns - state_ns)
-                turn += 1
-                if learnt is not None:
-                    for name in POWER_NAMES:
-                        learnt[name].append((reading.mono_ns, reading.values[name]))
-                    if reading.end_ns >= learn_until_ns:
-                        refresh, learnt = _learn(refresh, learnt), None
-                        period_s = _period_s(refresh, self._hz)
-                        self._describe_refresh(gpu, refresh, period_s)
-                        skipped += ticks.skipped
-                        ticks = Ticks(period_s, time.monotonic_ns(), self._rng)
-                due = ticks.next(time.monotonic_ns())
-        finally:
-            self._metric("telemetry.ticks", float(turn), "ticks", {"gpu": gpu.uuid, "skipped": skipped + ticks.skipped})
-
-    def _power(self, gpu: Gpu) -> Timed:
-        reading = gpu.power()
-        energy, before = reading.values["energy_joules"], self._energy.get(gpu.uuid)
-        if energy is not None:
-            if before is not None and energy < before:
-                labels: dict[str, Scalar] = {"gpu": gpu.uuid, "before_joules": before}
-                self._metric("telemetry.energy_counter_fell", float(energy), "J", labels)
-            self._energy[gpu.uuid] = float(energy)
-        self._emit(gpu.uuid, reading)
-        return reading
-
-    def _measure(self, gpu: Gpu) -> dict[str, Refresh]:
-        """How often power and energy refresh, by polling them densely for a moment."""
-
-        def read() -> list[tuple[int, float | None]]:
-            reading = gpu.power()
-            return [(reading.mono_ns, reading.values[name]) for name in POWER_NAMES]
-
-        series = poll(read, duration_s=MEASURE_S, step_s=MEASURE_STEP_S, wait=self._stop.wait, now_ns=time.monotonic_ns)
-        return dict(zip(POWER_NAMES, map(refresh_of, series), strict=False))
-
-    def _describe_refresh(self, gpu: Gpu, refresh: Mapping[str, Refresh], period_s: float) -> None:
-        self._describe(gpu, {**_refresh_facts(refresh), **_source_facts(gpu), "sample_period_s": period_s})
-
     def _slow(self) -> None:
         looked: dict[Gpu, _Looks] = {}
         now = time.monotonic_ns()
         failed: set[tuple[Gpu, int]] = set()
         ticks: list[tuple[Ticks, Callable[[Gpu], object]]] = [
-            (Ticks(SLOW_PERIOD_S, now, self._rng), self._traffic),
-            (Ticks(LIMIT_PERIOD_S, now, self._rng), Gpu.read_limit),
+            (Ticks(SLOW_PERIOD_S, now, self._rng), self._seldom),
+            (Ticks(PCIE_PERIOD_S, now, self._rng), self._pcie),
             (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: looked[gpu].check()),
         ]
         self._first_looks(looked, failed)
@@ -249,11 +208,15 @@ class GpuWatch:
         looks.check()
         looked[gpu] = looks
 
-    def _traffic(self, gpu: Gpu) -> None:
-        if not {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} <= gpu.unsupported.keys():
-            self._emit(gpu.uuid, gpu.pcie())
+    def _seldom(self, gpu: Gpu) -> None:
+        gpu.read_limit()
+        self._emit(gpu.uuid, gpu.slow_state())
         if not {"nvlink_tx_bytes", "nvlink_rx_bytes"} <= gpu.unsupported.keys():
             self._emit(gpu.uuid, gpu.nvlink())
+
+    def _pcie(self, gpu: Gpu) -> None:
+        if not {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} <= gpu.unsupported.keys():
+            self._emit(gpu.uuid, gpu.pcie())
 
     def _describe(self, gpu: Gpu, facts: Mapping[str, Any]) -> None:
         try:
@@ -280,41 +243,3 @@ class _Looks:
         self._memory.check()
         if not {"ecc_corrected_errors", "ecc_uncorrected_errors"} <= self._gpu.unsupported.keys():
             self._emit(self._gpu.uuid, memory_errors(self._gpu))
-
-
-def _slow_one(refresh: Refresh) -> bool:
-    """Whether a sensor gives readings, but too few new ones for its period to be known."""
-    return refresh.period_s is None and refresh.resolution_s is not None and refresh.changes < MINIMUM_CHANGES
-
-
-def _learn(refresh: Mapping[str, Refresh], polls: Polls) -> dict[str, Refresh]:
-    """The periods as first measured; where that was too short, as the polls made since then tell."""
-    return {name: refresh_of(polls[name]) if _slow_one(before) else before for name, before in refresh.items()}
-
-
-def _period_s(refresh: Mapping[str, Refresh], hz: float) -> float:
-    """Seconds between readings: one call reads all, so as often as the quickest of them has something new."""
-    known = [r.period_s for r in refresh.values() if r.period_s is not None]
-    unresolved = any(r.period_s is None and r.changes >= MINIMUM_CHANGES for r in refresh.values())
-    return max(1 / hz, min(*known, LONGEST_PERIOD_S)) if known and not unresolved else 1 / hz
-
-
-def _refresh_facts(refresh: Mapping[str, Refresh]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for name, measured in refresh.items():
-        stem = name.rpartition("_")[0]
-        facts[f"{stem}_refresh_s"] = measured.period_s
-        facts[f"{stem}_refresh_resolution_s"] = measured.resolution_s
-        facts[f"{stem}_refresh_reason"] = measured.reason
-    return facts
-
-
-def _source_facts(gpu: Gpu) -> dict[str, Any]:
-    return {
-        "power_instant_source": gpu.sources.get("power_instant_watts"),
-        "power_average_source": gpu.sources.get("power_average_watts"),
-        # nvml.h: the average is over one second
-        "power_average_window_s": 1.0 if "power_average_watts" in gpu.sources else None,
-        "energy_source": gpu.sources.get("energy_joules"),
-        "power_scope": "gpu",
-    }

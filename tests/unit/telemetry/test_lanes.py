@@ -1,0 +1,205 @@
+"""Who reads which GPU: shared threads, GPUs that hold theirs up, and the alarm that sees it."""
+
+import random
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from harness.telemetry import lanes as lanes_module
+from harness.telemetry.cadence import Stop
+from harness.telemetry.lanes import Lanes
+
+HANG_S = 60.0  # only a hang takes this long
+
+
+class Alarm:
+    """Rings once, so many seconds after it was last set; set to 0, not at all."""
+
+    def __init__(self):
+        self.rings = lambda: None
+        self.timer = None
+
+    def set(self, seconds):
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = threading.Timer(seconds, self.rings) if seconds else None
+        if self.timer is not None:
+            self.timer.start()
+
+
+class Played:
+    """A GPU that answers after `takes_s`; while `held` is set it does not answer."""
+
+    def __init__(self, period_s=0.05, takes_s=0.0):
+        self.period_s = period_s
+        self.takes_s = takes_s
+        self.free = threading.Event()
+        self.free.set()
+        self.alive = True
+        self.read_ns = []
+        self.threads = set()
+        self.skipped = 0
+        self.ended = 0
+        self.inside = 0
+        self.most_inside = 0
+
+    def read_at(self, period_s):
+        self.period_s = period_s
+
+    def power(self, due_ns):
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
+        time.sleep(self.takes_s)
+        self.free.wait(HANG_S)
+        self.inside -= 1
+        self.threads.add(threading.get_ident())
+        self.read_ns.append(time.monotonic_ns())
+        return self.alive
+
+    def due(self):
+        return False
+
+    def state(self):
+        return True
+
+    def missed(self, ticks):
+        self.skipped += ticks
+
+    def end(self):
+        self.ended += 1
+
+
+@pytest.fixture
+def made():
+    stop, alarm = Stop(), Alarm()
+    lanes = Lanes(stop=stop, rng=random.Random(1), alarm=alarm.set)
+    alarm.rings = lanes.look
+    yield lanes
+    stop.set()
+    alarm.set(0)
+    assert lanes.join(time.monotonic() + HANG_S)
+
+
+def wait_for(what):
+    end = time.monotonic() + HANG_S
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def more(members, rows):
+    before = [len(member.read_ns) for member in members]
+    wait_for(lambda: all(len(m.read_ns) >= b + rows for m, b in zip(members, before, strict=True)))
+
+
+def test_gpus_that_answer_share_a_thread_and_those_of_another_period_do_not(made):
+    members = [Played(), Played(0.0501), Played(0.2)]
+    for member in members:
+        made.add(member)
+    more(members, 3)
+    assert members[0].threads == members[1].threads
+    assert members[1].period_s == members[0].period_s == 0.05
+    assert not members[0].threads & members[2].threads
+    made.stop.set()
+    assert made.join(time.monotonic() + HANG_S)
+    assert [member.ended for member in members] == [1, 1, 1]
+
+
+def test_a_gpu_that_holds_its_thread_up_is_left_behind_and_what_the_others_missed_is_counted(made):
+    first, sick, last = members = [Played(), Played(), Played()]
+    for member in members:
+        made.add(member)
+    more(members, 3)
+    sick.free.clear()
+    more([first, last], 20)  # by another thread, while the sick one still holds the first
+    assert len(first.threads) == len(last.threads) == 2
+    assert last.skipped >= 1  # it came after the sick one in the round that was held up
+    read = len(sick.read_ns)
+    sick.free.set()
+    more([sick], 3)
+    assert len(sick.threads) == 1
+    assert all(member.most_inside == 1 for member in members)  # never two threads in one GPU
+    assert read < len(sick.read_ns)
+
+
+def test_every_tick_is_either_read_or_counted_as_missed(made):
+    sick, other = members = [Played(), Played()]
+    for member in members:
+        made.add(member)
+    more(members, 3)
+    sick.free.clear()
+    more([other], 10)
+    sick.free.set()
+    more(members, 10)
+    made.stop.set()
+    assert made.join(time.monotonic() + HANG_S)
+    for member in members:
+        periods = (member.read_ns[-1] - member.read_ns[0]) / (member.period_s * 1e9)
+        assert len(member.read_ns) + member.skipped == pytest.approx(periods, abs=4)
+
+
+def test_a_lane_whose_rounds_take_too_long_is_parted(made):
+    members = [Played(0.1, takes_s=0.03) for _ in range(4)]  # 120 ms of readings for every 100 ms
+    for member in members:
+        made.add(member)
+    wait_for(lambda: len(set.union(*(member.threads for member in members))) >= 3)
+    more(members, 5)
+    assert all(member.most_inside == 1 for member in members)
+
+
+def test_lanes_that_have_long_been_quick_are_joined_again(made, monkeypatch):
+    monkeypatch.setattr(lanes_module, "CALM_ROUNDS", 5)
+    first, sick = members = [Played(0.2), Played(0.2)]
+    for member in members:
+        made.add(member)
+    more(members, 1)
+    sick.free.clear()
+    more([first], 3)
+    sick.free.set()
+
+    def shared():
+        for member in members:
+            member.threads.clear()
+        more(members, 3)
+        return first.threads == sick.threads
+
+    wait_for(shared)
+
+
+def test_a_lost_gpu_is_read_no_more_and_its_lane_goes_on(made):
+    lost, other = members = [Played(), Played()]
+    for member in members:
+        made.add(member)
+    more(members, 2)
+    lost.alive = False
+    wait_for(lambda: lost.ended)
+    read = len(lost.read_ns)
+    more([other], 5)
+    assert len(lost.read_ns) == read
+    assert lost.ended == 1
+
+
+def test_ticks_of_a_shared_lane_are_jittered(made):
+    member = Played(0.02)
+    made.add(member)
+    more([member], 60)
+    gaps = [b - a for a, b in pairwise(member.read_ns)]
+    assert max(gaps) - min(gaps) > 0.01 * 1e9
+
+
+def test_stop_ends_every_wait_and_a_wait_ends_by_itself():
+    stop = Stop()
+    assert not stop.wait(0.01)
+    ended = []
+    threads = [threading.Thread(target=lambda: ended.append(stop.wait(HANG_S))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    stop.set()
+    stop.set()
+    for thread in threads:
+        thread.join(HANG_S)
+    assert ended == [True] * 3
+    assert stop.wait(0)
+    assert stop.wait()
