@@ -31,8 +31,12 @@ class Footnotes:
 
 
 def plural(count: int, what: str) -> str:
-    """E.g. `1 run`, `2 runs`, `3 processes`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what.endswith('s') else 's'}"
+    """E.g. `1 run`, `2 runs`, `3 processes`, `4 trajectories`."""
+    if count == 1:
+        return f"{count:,} {what}"
+    if what.endswith("y") and what[-2:-1] not in "aeiou":
+        return f"{count:,} {what[:-1]}ies"
+    return f"{count:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def one_line(text: str) -> str:

@@ -144,6 +144,7 @@ def _check_plans(spec: RunSpec) -> list[str]:
         group_size=group_size,
         context_tokens=spec.context_tokens,
         latency_scale=spec.latency_scale,
+        most_context_tokens=shape.max_positions if (shape := SHAPES.get(spec.model)) is not None else None,
     )
     if (checked := prompts * group_size) == spec.prompts * spec.group_size:
         return []

@@ -75,7 +75,13 @@ class TraceFit:
 
 
 def fit_trace(
-    trace: Trace, *, name: str, base: Preset, lengths: Mapping[str, Sequence[int]] | None = None, seed: int = 1
+    trace: Trace,
+    *,
+    name: str,
+    base: Preset,
+    lengths: Mapping[str, Sequence[int]] | None = None,
+    fit_lengths: bool = True,
+    seed: int = 1,
 ) -> TraceFit:
     """Fits a preset to a trace.
 
@@ -83,6 +89,7 @@ def fit_trace(
         name: of the preset.
         base: its lengths stand where none are known: no trace knows the model's.
         lengths: tokens of `prompt` (per trajectory) and `generated` (per turn), where a run knows them.
+        fit_lengths: whether lengths are fitted where they are known; else all of them are those of `base`.
         seed: of the simulations behind the p-values.
 
     Raises:
@@ -96,21 +103,24 @@ def fit_trace(
         if (part := table.filter(pc.equal(table["tool"], tool))).num_rows
     )
     counts = _call_counts(trace, table, notes)
-    observed, estimated = _observations(table, notes)
-    known = {name: np.asarray(values, dtype=np.float64) for name, values in (lengths or {}).items() if len(values)}
+    observed, estimated = _observations(table, notes) if fit_lengths else (None, False)
+    given = (lengths or {}) if fit_lengths else {}
+    known = {name: np.asarray(values, dtype=np.float64) for name, values in given.items() if len(values)}
     if observed is not None:
         known["observation"] = observed
     fitted = {name: fit_law(values, seed=seed) for name, values in known.items()}
     laws = {name: fit.law for name, fit in fitted.items()}
     if estimated:
         laws["observation"] = _not_below(laws["observation"], base.observation.least)
+    if not fit_lengths:
+        notes.append(f"all lengths are those of the preset {base.name}, as asked for")
     for each in ("prompt", "generated", "observation"):
-        if each not in fitted:
+        if each not in fitted and fit_lengths:
             notes.append(f"{each} lengths are not recorded: those of the preset {base.name} stand")
     calls = [count for count, times in counts.items() for _ in range(times)]
     if len(calls) < _FEW_TRAJECTORIES:
         notes.append(
-            f"{len(calls)} trajectories: too few to know how many calls one makes (at least {_FEW_TRAJECTORIES})"
+            f"too few trajectories to know how many calls one makes: {len(calls)} of at least {_FEW_TRAJECTORIES}"
         )
     searches = sum(each.share.count for each in tools if each.tool == SEARCH)
     preset = replace(
@@ -142,7 +152,7 @@ def _usable(trace: Trace, notes: list[str]) -> pa.Table:
     if scale != 1.0:
         notes.append(f"it was recorded with latency scale {scale}: latencies are fitted as they were recorded")
     if not trace.complete:
-        notes.append(f"its recording was killed; {trace.damaged_lines} calls of it can't be read")
+        notes.append(f"its recording was killed; calls of it that can't be read: {trace.damaged_lines}")
     known = pc.is_in(table["tool"], pa.array([SEARCH, BROWSE]))
     others = Counter(table.filter(pc.invert(known))["tool"].to_pylist())
     if others:
@@ -152,7 +162,7 @@ def _usable(trace: Trace, notes: list[str]) -> pa.Table:
     judged = pc.is_in(table["status"], pa.array([_OK, *_KIND]))
     cut = table.num_rows - (pc.sum(judged).as_py() or 0)
     if cut:
-        notes.append(f"{cut} calls without an outcome (cancelled or unknown) are left out")
+        notes.append(f"calls without an outcome (cancelled or unknown) are left out: {cut}")
     table = table.filter(judged)
     if table.num_rows == 0:
         raise SpecError(f"{trace.path}: has no call of {SEARCH} or {BROWSE} to fit a preset to")

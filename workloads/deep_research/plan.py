@@ -33,6 +33,8 @@ __all__ = [
 # Part of every hash: changing how plans are drawn means changing this, and with it every work offered so far.
 _VERSION = "deep-research/1"
 
+_SHORT = "deep-research-smoke"  # the preset with the shortest lengths
+
 # A prompt is shared by its group: its draws have no sample.
 _NO_SAMPLE = -1
 
@@ -172,8 +174,9 @@ def check_context(
     group_size: int,
     context_tokens: int,
     latency_scale: float = 1.0,
+    most_context_tokens: int | None = None,
 ) -> None:
-    """Checks that every plan fits the context.
+    """Checks that every plan fits the context. `most_context_tokens`: that the model can have, where it is known.
 
     Raises:
         SpecError: names the longest plan's prompt and sample, its length, and what is allowed.
@@ -182,9 +185,26 @@ def check_context(
     if plan.context_tokens > context_tokens:
         raise SpecError(
             f"context_tokens = {context_tokens:,}: the plan of prompt {plan.prompt}, sample {plan.sample} is"
-            f" {plan.context_tokens:,} tokens long (preset {preset.name}, seed {seed}); allowed is at least"
-            f" {plan.context_tokens:,}, or a smaller preset"
+            f" {plan.context_tokens:,} tokens long (preset {preset.name}, seed {seed});"
+            f" {ways_out(preset, plan.context_tokens, most_context_tokens)}"
         )
+
+
+def ways_out(preset: Preset, tokens: int, most_context_tokens: int | None = None) -> str:
+    """What can be done about a plan of so many tokens that does not fit the context."""
+    ways = [f"allowed is at least {tokens:,} (--context-tokens {tokens})"]
+    if most_context_tokens is not None and tokens > most_context_tokens:
+        ways = [
+            f"allowed is at least {tokens:,}, and this model has at most {most_context_tokens:,}: another one (--model)"
+        ]
+    if preset.name not in PRESETS:
+        ways.append(
+            "or a preset with shorter lengths: pages as they were recorded are long, and `bench tools fit ... --base"
+            " deep-research-smoke --lengths base` fits all but the lengths"
+        )
+    elif preset.generated.cap > PRESETS[_SHORT].generated.cap:
+        ways.append(f"or a smaller preset (--preset {_SHORT})")
+    return ", ".join(ways)
 
 
 def limits(preset: Preset, latency_scale: float = 1.0) -> Limits:

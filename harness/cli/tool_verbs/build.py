@@ -9,6 +9,7 @@ import click
 
 from harness.cli.output import file_problem
 from harness.protocol.errors import EnvError, SpecError
+from reports.markdown import plural
 
 if TYPE_CHECKING:
     from workloads.deep_research.corpus.build import Progress
@@ -57,16 +58,12 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
         raise EnvError(f"the corpus can't be built: {error}; free some space, or name another folder with -o") from None
     except OSError as error:
         raise file_problem(error, "the corpus can't be built", "name another folder with -o") from None
-    made = f"{_counted(facts.pages, 'page')}, {_counted(facts.questions, 'question')}"
+    made = f"{plural(facts.pages, 'page')}, {plural(facts.questions, 'question')}"
     click.echo(f"{folder.absolute()}: {made}, digest {facts.digest}")
     if skipped.total:
         click.echo("\n".join(["left out:", *(f"  {line}" for line in skipped.lines())]))
     if match is None or out is not None:
         click.echo(f"bench run --tools local --corpus {folder} ...")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _progress() -> "Progress | None":

@@ -10,10 +10,14 @@ from harness.cli.output import file_problem, table
 from harness.cli.runs import runs_dir_option
 from harness.cli.tool_verbs.source import new_file, read_source
 from harness.protocol.errors import SpecError
+from reports.markdown import plural
 
 if TYPE_CHECKING:
     from workloads.deep_research.fit import Rate, TraceFit
     from workloads.deep_research.fit_law import Figure, LawFit
+    from workloads.deep_research.presets import Preset
+
+PROMPTS, GROUP = 64, 3  # trajectories that are drawn to see how long they get
 
 _HEADER = ("", "law", "n", "", "observed", "95 % interval", "law's", "")
 
@@ -24,8 +28,15 @@ _HEADER = ("", "law", "n", "", "observed", "95 % interval", "law's", "")
 @click.option(
     "--base", default="deep-research", show_default=True, help="Preset whose lengths stand where none are known."
 )
+@click.option(
+    "--lengths",
+    type=click.Choice(["recorded", "base"]),
+    default="recorded",
+    show_default=True,
+    help="Whether lengths are fitted where they are known, or all are --base's (recorded pages are long).",
+)
 @runs_dir_option
-def command(source: str, out: str | None, base: str, runs_dir: Path) -> None:
+def command(source: str, out: str | None, base: str, lengths: str, runs_dir: Path) -> None:
     """Fit a preset to recorded tool calls, and show how well it fits.
 
     FILE is a trace that `--record` made, or a run (folder, name, or `latest`). Latencies become log-normal where that
@@ -37,10 +48,11 @@ def command(source: str, out: str | None, base: str, runs_dir: Path) -> None:
 
     if base not in PRESETS:
         raise SpecError(f"--base = {base!r}: allowed is one of {', '.join(PRESETS)}")
-    trace, lengths = read_source(source, runs_dir)
+    trace, known = read_source(source, runs_dir)
     name = path.stem if path is not None else "fitted"
-    fitted = fit_trace(trace, name=name, base=PRESETS[base], lengths=lengths)
+    fitted = fit_trace(trace, name=name, base=PRESETS[base], lengths=known, fit_lengths=lengths == "recorded")
     click.echo(in_words(fitted))
+    click.echo(f"- {_context(fitted.preset)}")
     if path is not None:
         try:
             temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -51,15 +63,27 @@ def command(source: str, out: str | None, base: str, runs_dir: Path) -> None:
         click.echo(f"\nwritten: {path} (bench run --preset {path})")
 
 
+def _context(preset: "Preset") -> str:
+    """How much context a run of the preset takes, and what can be done about it where that is much."""
+    from harness.specs.defaults import DEVICE_DEFAULTS
+    from workloads.deep_research.plan import longest_plan, ways_out
+
+    longest = longest_plan(preset, 1, PROMPTS, GROUP).context_tokens
+    said = f"context: the longest of {PROMPTS * GROUP:,} trajectories of it (seed 1) has {longest:,} tokens"
+    beyond = [f"{device.value} {base.context_tokens:,}" for device, base in DEVICE_DEFAULTS.items()
+              if longest > base.context_tokens]  # fmt: skip
+    if not beyond:
+        return said
+    return f"{said}, and a run by default {', '.join(beyond)}: {ways_out(preset, longest)}"
+
+
 def in_words(fitted: "TraceFit") -> str:
     """The fit as tables."""
     counts = fitted.calls_per_trajectory
     mean = sum(calls * times for calls, times in counts.items()) / fitted.trajectories
-    lines = [
-        f"{fitted.calls:,} calls, {fitted.trajectories:,} trajectories of {min(counts)} to {max(counts)} calls,"
-        f" mean {mean:.2f}",
-        "",
-    ]
+    least, most = min(counts), max(counts)
+    calls = plural(most, "call") if least == most else f"{least} to {most} calls, mean {mean:.2f}"
+    lines = [f"{plural(fitted.calls, 'call')}, {plural(fitted.trajectories, 'trajectory')} of {calls}", ""]
     shares = [(each.tool, "share", *_rate(each.share)) for each in fitted.tools]
     shares += [(each.tool, kind, *_rate(rate)) for each in fitted.tools for kind, rate in each.failures.items()]
     lines += [table(shares, ("tool", "", "calls", "rate", "95 % interval")), ""]
@@ -103,7 +127,7 @@ def _quality(fit: "LawFit") -> str:
         said += f"; the log-normal's KS distance {fit.ks:.3f}"
         said += "" if fit.p_value is None else f", p = {fit.p_value:.3f} by simulation"
     clipped = [
-        f"{n:,} values clipped at the {end}"
+        f"{plural(n, 'value')} clipped at the {end}"
         for n, end in ((fit.clipped_low, "least"), (fit.clipped_high, "greatest"))
         if n
     ]

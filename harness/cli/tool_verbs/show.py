@@ -4,6 +4,7 @@ import click
 
 from harness.cli.output import table
 from harness.protocol.errors import SpecError
+from reports.markdown import plural
 
 
 @click.command("show", short_help="Show a corpus: its facts, a search, a page.")
@@ -54,7 +55,7 @@ def command(corpus: str, seed: int, query: str | None, url: str | None, question
         ]
         click.echo(table(rows))
         for row in islice(opened.questions(), questions):
-            hops = "" if row.hops is None else f" ({row.hops} hops)"
+            hops = "" if row.hops is None else f" ({plural(row.hops, 'hop')})"
             click.echo(f"\n{row.question}{hops}\n  {' | '.join(row.answers)}")
     finally:
         opened.close()

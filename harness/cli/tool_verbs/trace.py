@@ -6,6 +6,7 @@ import click
 
 from harness.cli.runs import runs_dir_option
 from harness.cli.tool_verbs.source import new_file, read_source
+from reports.markdown import plural
 
 
 @click.command("trace", short_help="Make a trace of a run's tool calls.")
@@ -26,6 +27,7 @@ def command(source: str, out: str, runs_dir: Path) -> None:
     if trace.damaged_lines:
         facts["damaged_lines"] = trace.damaged_lines
     count = write_trace(path, trace.calls(), facts)
-    lost = f"; {trace.damaged_lines:,} damaged lines are lost" if trace.damaged_lines else ""
+    damaged = trace.damaged_lines
+    lost = f"; {plural(damaged, 'damaged line')} {'is' if damaged == 1 else 'are'} lost" if damaged else ""
     texts = count - trace.table["text"].null_count
-    click.echo(f"{path}: {count:,} calls, {texts:,} with their observation{lost}")
+    click.echo(f"{path}: {plural(count, 'call')}, {texts:,} with {'its' if count == 1 else 'their'} observation{lost}")

@@ -143,7 +143,7 @@ def test_what_a_trace_does_not_know_is_said_and_stays_as_in_the_base(tmp_path: P
     assert (preset.prompt, preset.generated, preset.observation) == (BASE.prompt, BASE.generated, BASE.observation)
     said = " / ".join(fitted.notes)
     for part in (
-        "5 trajectories: too few",
+        "how many calls one makes: 5 of at least 30",
         "prompt lengths are not",
         "generated lengths are not",
         "observation lengths are",
@@ -175,7 +175,7 @@ def test_calls_without_an_outcome_and_of_other_tools_are_left_out_and_said(tmp_p
     assert fitted.tools[0].failures == {"empty": Rate(count=1, of=2)}
     said = " / ".join(fitted.notes)
     assert "calculator (1)" in said
-    assert "1 calls without an outcome" in said
+    assert "without an outcome (cancelled or unknown) are left out: 1" in said
 
 
 def test_a_scaled_recording_is_said_to_be_one(tmp_path: Path) -> None:

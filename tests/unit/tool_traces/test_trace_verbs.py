@@ -1,13 +1,14 @@
 """`bench tools fit` and `bench tools trace`, from files and from a run."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from trace_calls import made
 
 from harness.cli import call
-from workloads.deep_research.presets import decode_preset
+from workloads.deep_research.presets import PRESETS, decode_preset
 from workloads.deep_research.trace import TraceWriter, read_trace, write_trace
 
 
@@ -36,7 +37,7 @@ def test_fit_prints_its_quality_and_writes_a_preset(
     assert call(["tools", "fit", str(trace), "-o", str(out)]) == 0
     said = capsys.readouterr().out
     for part in (
-        "120 calls, 40 trajectories of 3 to 3 calls",
+        "120 calls, 40 trajectories of 3 calls",
         "KS distance",
         "95 % interval",
         "p99",
@@ -44,6 +45,42 @@ def test_fit_prints_its_quality_and_writes_a_preset(
     ):
         assert part in said
     assert decode_preset(out.read_text()).name == "mine"
+
+
+def test_a_preset_of_long_pages_says_so_and_what_helps_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages, preset = tmp_path / "pages.parquet", tmp_path / "long.json"
+    texts = {"tool": "web_browser", "text": "words of a page " * 700}
+    write_trace(pages, (made(n % 3, trajectory_id=f"t{n // 3}", **texts) for n in range(120)), {})
+    run = ["run", "--framework", "simulated", "--placement", "async", "--dry-run"]
+    assert call(["tools", "fit", str(pages), "-o", str(preset)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"context: the longest of 192 trajectories of it \(seed 1\) has [1-9][0-9],[0-9]{3} tokens", said)
+    assert "a run by default cpu 2,048" in said
+    assert call([*run, "--preset", str(preset)]) == 2
+    refused = capsys.readouterr().err
+    for way_out in ("--base deep-research-smoke --lengths base", "--model"):
+        assert way_out in refused
+    short = tmp_path / "short.json"
+    flags = ["--base", "deep-research-smoke", "--lengths", "base", "-o", str(short)]
+    assert call(["tools", "fit", str(pages), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "all lengths are those of the preset deep-research-smoke, as asked for" in said
+    assert "observation, tokens" not in said
+    assert "a run by default" not in said
+    fitted = decode_preset(short.read_text())
+    assert fitted.observation == PRESETS["deep-research-smoke"].observation
+    assert fitted.latency_s == decode_preset(preset.read_text()).latency_s
+    assert call([*run, "--preset", str(short)]) == 0
+
+
+def test_one_of_everything_is_said_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = tmp_path / "one.parquet"
+    write_trace(one, [made(0)], {})
+    assert call(["tools", "fit", str(one)]) == 0
+    assert "1 call, 1 trajectory of 1 call\n" in (said := capsys.readouterr().out)
+    assert not re.search(r"\b1 (calls|trajectories|values|tokens)\b", said)
+    assert call(["tools", "trace", str(one), "-o", str(tmp_path / "two.parquet")]) == 0
+    assert "1 call, 1 with its observation" in capsys.readouterr().out
 
 
 def test_fit_without_a_file_to_write_prints_only(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +121,7 @@ def test_the_rest_of_a_killed_recording_becomes_a_trace(tmp_path: Path, capsys: 
     part = tmp_path / "t.parquet.part"
     part.write_bytes(part.read_bytes()[:-5])
     assert call(["tools", "trace", str(part), "-o", str(tmp_path / "saved.parquet")]) == 0
-    assert "2 calls, 2 with their observation; 1 damaged lines are lost" in capsys.readouterr().out
+    assert "2 calls, 2 with their observation; 1 damaged line is lost" in capsys.readouterr().out
     found = read_trace(tmp_path / "saved.parquet")
     assert (found.complete, found.facts) == (True, {"tools": "local", "damaged_lines": 1})
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -180,6 +181,23 @@ def test_a_plan_longer_than_the_context_is_refused() -> None:
         "allowed",
     ):
         assert part in text
+
+
+def test_what_does_not_fit_names_the_ways_out() -> None:
+    def said(preset: Preset, most: int | None = None) -> str:
+        with pytest.raises(SpecError) as caught:
+            check_context(preset, seed=1, prompts=9, group_size=2, context_tokens=1, most_context_tokens=most)
+        return str(caught.value)
+
+    full = longest_plan(FULL, 1, 9, 2).context_tokens
+    assert f"at least {full:,} (--context-tokens {full})" in said(FULL)
+    assert "or a smaller preset (--preset deep-research-smoke)" in said(FULL)
+    assert "--lengths base" not in said(FULL)
+    assert "smaller preset" not in said(SMOKE)  # there is none
+    fitted = said(replace(FULL, name="mine"), 4_096)
+    assert f"at least {full:,}, and this model has at most 4,096: another one (--model)" in fitted
+    assert "--context-tokens" not in fitted  # it would not help
+    assert "`bench tools fit ... --base deep-research-smoke --lengths base` fits all but the lengths" in fitted
 
 
 def test_longest_and_slowest_are_extremes() -> None:
