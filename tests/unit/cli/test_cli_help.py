@@ -9,7 +9,24 @@ from harness.cli import call
 from harness.specs.request import KEYS
 
 HEAVY = ("pandas", "pyarrow", "matplotlib", "pydantic", "rich", "pynvml", "psutil", "filelock", "numpy", "harness.run")
-VERBS = ("run", "sweep", "collect", "report", "query", "list", "logs", "tools", "env", "doctor")
+VERBS = (
+    "run",
+    "sweep",
+    "collect",
+    "report",
+    "compare",
+    "query",
+    "export",
+    "check",
+    "baseline",
+    "history",
+    "lint",
+    "list",
+    "logs",
+    "tools",
+    "env",
+    "doctor",
+)
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,1 @@
+"""Collected runs in the formats of other tools: Perfetto traces, OpenTelemetry spans, MLPerf logs."""

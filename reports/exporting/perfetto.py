@@ -1,0 +1,256 @@
+"""A run as a Perfetto trace: where its processes, GPUs, engines and trajectories were at each moment, on one clock.
+
+Rows: the run (steps, weights, admission, failures); a process per pool and host, a track per unit; the engines, with
+running turns and their own counters; the GPUs and hosts with what was sampled; the trajectories, a track each, their
+turns and tool calls inside. Every row of `spans` is exactly one slice whose category is its phase (or `container`).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow.compute as pc
+
+from harness.protocol.phases import Phase
+from reports.exporting.files import written
+from reports.exporting.perfetto_file import Slice, TraceFile
+from reports.exporting.source import CONTENT, Rows, bounds_ns, wall_minus_mono_ns
+from results.gpu_sensors import gpu_pools
+from results.schema import COLUMNS
+from results.store import RunTables
+
+NOT_COUNTERS = frozenset({"host", "gpu", "engine", "mono_ns", "uncertainty_ns", "family", "reason", "throttle_reasons"})
+UNKNOWN_VERSION = -1
+UNKNOWN_ENGINE = "engine not told"
+Args = dict[str, Any]
+_PLACE, _OWNER, _SYNC_OWNER = ("host", "pid", "start_ns", "end_ns"), ("trajectory_id", "turn"), ("pool", "unit")
+_TURN = ("turn", "engine", "prompt_tokens", "generated_tokens", "version_start", "version_end", "stop_reason")
+_CALL = ("turn", "tool", "call", "argument", "planned_ns", "status", "observation_tokens", "served_ns", "detail")
+_SYNC = ("version", "engine", "pause_ns", "transfer_ns", "resume_ns", "bytes")
+_LIFE = (
+    *("group_id", "prompt", "sample", "attempt", "status", "turns", "tool_calls", "generated_tokens", "reward"),
+    *("version_first", "version_last", "version_trained", "step_consumed", "step_dropped", "message"),
+)
+_STEP = ("step", "policy_version", "trained_at", "trajectories", "loss_tokens", "processed_tokens", "reward_mean")
+
+
+def export_perfetto(run: RunTables, path: Path, *, content: bool = False) -> None:
+    """Writes the trace of a run to `path`. Queries, page addresses and messages are in it only with `content`.
+
+    Raises:
+        EnvError: Perfetto's package is not installed.
+        OSError: `path` cannot be written; what was there is left as it was.
+    """
+    with written(path) as file:
+        _Export(run, file, content).write()
+
+
+class _Export:
+    def __init__(self, run: RunTables, file: IO[bytes], content: bool) -> None:
+        self.run = run
+        self.trace = TraceFile(file)
+        self.hidden = frozenset() if content else CONTENT
+        self.spans = Rows.of(run, "spans")
+        self.details = self._typed("turns", _OWNER, _TURN) | self._typed("tool_calls", _OWNER, _CALL)
+        self.syncs = self._typed("weight_syncs", _SYNC_OWNER, _SYNC)
+        self.flows: dict[tuple[int, int], int] = {}  # (version, row of spans) -> flow from its step to the sync
+        engines = pc.unique(run.tables["turns"]["engine"]).to_pylist() + [
+            args["engine"] for args in self.syncs.values() if "engine" in args
+        ]
+        engines += pc.unique(run.tables["engine_samples"]["engine"]).to_pylist()
+        self.engines = {engine for engine in engines if engine is not None}
+
+    def write(self) -> None:
+        bounds = bounds_ns(self.run) or (0, 0)
+        self.trace.clock(bounds[0], wall_minus_mono_ns(self.run))
+        self._link_syncs()
+        self._run(*bounds)
+        by_trajectory, by_engine = self._pools()
+        self._engines(by_engine)
+        self._sampled()
+        self._trajectories(by_trajectory)
+
+    def _typed(self, table: str, owner: tuple[str, ...], names: tuple[str, ...]) -> dict[tuple[Any, ...], Args]:
+        """The attributes that a typed table holds of a span, by what both say of it."""
+        rows = Rows.of(self.run, table)
+        wanted = tuple(name for name in names if name not in self.hidden)
+        keys = zip(*(rows.columns[name] for name in (*owner, *_PLACE)), strict=True)
+        return {key: rows.known(row, wanted) for row, key in enumerate(keys)}
+
+    def _of_span(self, row: int, owner: tuple[str, ...], typed: dict[tuple[Any, ...], Args]) -> Args:
+        return typed.get(tuple(self.spans.columns[name][row] for name in (*owner, *_PLACE)), {})
+
+    def _sync(self, row: int) -> Args:
+        is_sync = self.spans.columns["phase"][row] == Phase.WEIGHT_SYNC
+        return self._of_span(row, _SYNC_OWNER, self.syncs) if is_sync else {}
+
+    def _link_syncs(self) -> None:
+        """An arrow from the step that made a version to each sync that brought it."""
+        steps = Rows.of(self.run, "steps").columns
+        began = dict(zip(steps["policy_version"], steps["start_ns"], strict=True))
+        for row in range(self.spans.count):
+            version = self._sync(row).get("version", UNKNOWN_VERSION)
+            if version in began and began[version] <= self.spans.columns["start_ns"][row]:
+                self.flows[version, row] = len(self.flows) + 1
+
+    def _run(self, first: int, last: int) -> None:
+        trace, run = self.trace, self.run
+        process = trace.process(f"run {run.run_id}")
+        spec = run.spec
+        told = {"framework": spec.framework, "placement": spec.placement.value, "device": spec.device.value}
+        told |= {"work_digest": spec.work_digest, "status": str(run.meta.get("status"))}
+        trace.slices(process, "run", [Slice(first, last, run.run_id, "run", told)])
+        steps, out = Rows.of(run, "steps"), defaultdict(list)
+        for (version, _), flow in self.flows.items():
+            out[version].append(flow)
+        c = steps.columns
+        trace.slices(
+            process,
+            "steps",
+            [
+                Slice(
+                    start, end, f"step {c['step'][row]}", "step", steps.known(row, _STEP), out[c["policy_version"][row]]
+                )
+                for row, (start, end) in enumerate(zip(c["start_ns"], c["end_ns"], strict=True))
+            ],
+        )
+        weights = Rows.of(run, "weight_syncs")
+        trace.instants(
+            trace.track(process, "weights"),
+            [
+                (end, f"version {weights.columns['version'][row]} visible", "weights", weights.known(row, _SYNC))
+                for row, end in enumerate(weights.columns["end_ns"])
+            ],
+        )
+        self._gates(process)
+        failures = Rows.of(run, "failures")
+        names = tuple(name for name in ("boundary", "type", "message", "host", "pid") if name not in self.hidden)
+        trace.instants(
+            trace.track(process, "failures"),
+            [
+                (last if at is None else at, failures.columns["type"][row], "failure", failures.known(row, names))
+                for row, at in enumerate(failures.columns["mono_ns"])
+            ],
+        )
+
+    def _gates(self, process: int) -> None:
+        gates = Rows.of(self.run, "gates")
+        c = gates.columns
+        self.trace.instants(
+            self.trace.track(process, "admission"),
+            [
+                (
+                    at,
+                    "opened" if c["open"][row] else "closed",
+                    "admission",
+                    gates.known(row, ("why", "in_flight", "cap")),
+                )
+                for row, at in enumerate(c["mono_ns"])
+            ],
+        )
+        for name in ("in_flight", "cap"):
+            self._counter(process, f"admission {name}", "trajectory", zip(c["mono_ns"], c[name], strict=True))
+
+    def _pools(self) -> tuple[dict[str, list[Slice]], dict[str, list[Slice]]]:
+        """Writes the spans of pools; returns those of trajectories and of engines, by whose they are."""
+        by_trajectory: dict[str, list[Slice]] = defaultdict(list)
+        by_engine: dict[str, list[Slice]] = defaultdict(list)
+        tracks: dict[tuple[str, str], dict[str, list[Slice]]] = defaultdict(lambda: defaultdict(list))
+        c = self.spans.columns
+        for row in range(self.spans.count):
+            one = self._slice(row)
+            trajectory, unit = c["trajectory_id"][row], c["unit"][row]
+            engine = self._sync(row).get("engine", unit)
+            if trajectory is not None:
+                by_trajectory[trajectory].append(one)
+            elif engine in self.engines:
+                by_engine[engine].append(one)
+            else:
+                pool = f"{c['pool'][row]} pool" if c["pool"][row] else "no pool"
+                tracks[c["host"][row], pool][unit or f"{c['role'][row]} {c['pid'][row]}"].append(one)
+        for (host, pool), units in sorted(tracks.items()):
+            process = self.trace.process(f"{pool} on {host}")
+            for unit, slices in sorted(units.items()):
+                self.trace.slices(process, unit, slices)
+        return by_trajectory, by_engine
+
+    def _slice(self, row: int) -> Slice:
+        c = self.spans.columns
+        start, end, phase = c["start_ns"][row], c["end_ns"][row], c["phase"][row]
+        args = self.spans.known(row, ("step", "turn", "role", "pid"))
+        rest = json.loads(c["attributes_json"][row] or "{}")
+        args |= {k: v for k, v in rest.items() if v is not None and not (self.hidden and isinstance(v, str))}
+        if c["trajectory_id"][row] is not None:
+            args |= self._of_span(row, _OWNER, self.details)
+        sync = self._sync(row)
+        flow = self.flows.get((sync.get("version", UNKNOWN_VERSION), row))
+        category = "container" if c["container"][row] or phase is None else phase
+        return Slice(start, end, c["native_name"][row], category, args | sync, (), () if flow is None else (flow,))
+
+    def _engines(self, syncs: dict[str, list[Slice]]) -> None:
+        turns = self.run.tables["turns"].select(["engine", "start_ns", "end_ns"])
+        edges: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for engine, start, end in zip(*(column.to_pylist() for column in turns.columns), strict=True):
+            edges[engine or UNKNOWN_ENGINE] += [(start, 1), (end, -1)]
+        if not (edges or syncs or self.engines):
+            return
+        process = self.trace.process("engines")
+        samples = self.run.tables["engine_samples"]
+        for engine in sorted({*self.engines, *edges}):
+            track = self.trace.track(process, engine)
+            self.trace.slices(track, "weight sync", syncs.get(engine, []))
+            self._counter(track, "turns open", "turn", _running(edges.get(engine, [])))
+            self._readings(track, "engine_samples", samples.filter(pc.equal(samples["engine"], engine)))
+
+    def _sampled(self) -> None:
+        samples, pools = self.run.tables["samples"], gpu_pools(self.run)
+        for host in sorted(pc.unique(samples["host"]).to_pylist()):
+            of_host = samples.filter(pc.equal(samples["host"], host))
+            process = self.trace.process(f"GPUs and host {host}")
+            self._readings(process, "samples", of_host.filter(pc.is_null(of_host["gpu"])))
+            for gpu in sorted(pc.unique(of_host["gpu"].drop_null()).to_pylist()):
+                track = self.trace.track(process, f"{gpu} ({pools.get(gpu, 'pool not told')})")
+                self._readings(track, "samples", of_host.filter(pc.equal(of_host["gpu"], gpu)))
+
+    def _readings(self, parent: int, name: str, table: Any) -> None:
+        """Every column of numbers that has any, as a counter; where a reading is unknown the counter has no value."""
+        at = table["mono_ns"].to_pylist()
+        for column in COLUMNS[name]:
+            if column.name not in NOT_COUNTERS:
+                self._counter(parent, column.name, column.unit, zip(at, table[column.name].to_pylist(), strict=True))
+
+    def _counter(self, parent: int, name: str, unit: str, values: Iterable[tuple[int, float | None]]) -> None:
+        known = [(at, value) for at, value in values if value is not None]
+        if known:
+            self.trace.values(self.trace.counter(parent, name, unit), known)
+
+    def _trajectories(self, inside: dict[str, list[Slice]]) -> None:
+        rows = Rows.of(self.run, "trajectories")
+        c = rows.columns
+        names = tuple(name for name in _LIFE if name not in self.hidden)
+        groups: dict[str, list[tuple[str, list[Slice]]]] = defaultdict(list)
+        for row, trajectory in enumerate(c["trajectory_id"]):
+            life = Slice(c["start_ns"][row], c["end_ns"][row], trajectory, "trajectory", rows.known(row, names))
+            groups[c["group_id"][row] or ""].append((trajectory, [life, *inside.pop(trajectory, [])]))
+        for trajectory, slices in inside.items():  # of which only spans were recorded
+            groups[""].append((trajectory, slices))
+        if not groups:
+            return
+        process = self.trace.process("trajectories")
+        for group, members in groups.items():
+            parent = self.trace.track(process, f"group {group}") if group else process
+            for trajectory, slices in members:
+                self.trace.slices(parent, trajectory, slices)
+
+
+def _running(edges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """How many are open from each instant on; one that begins as another ends changes nothing."""
+    changes: dict[int, int] = defaultdict(int)
+    for at, change in edges:
+        changes[at] += change
+    total = 0
+    for at in sorted(at for at, change in changes.items() if change):
+        total += changes[at]
+        yield at, total

@@ -1,0 +1,52 @@
+"""What every export reads of a run: columns as lists, the wall clock, and what is content of the run's work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from results.store import RunTables
+
+# What the agent asked and read, and messages that may quote it: exported only when asked for.
+CONTENT = frozenset({"argument", "detail", "message"})
+CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table as one list per column."""
+
+    columns: Mapping[str, list[Any]]
+    count: int
+
+    @classmethod
+    def of(cls, run: RunTables, name: str) -> "Rows":
+        """The rows of table `name`."""
+        table = run.tables[name]
+        return cls({column: table[column].to_pylist() for column in table.column_names}, table.num_rows)
+
+    def known(self, row: int, names: tuple[str, ...]) -> dict[str, Any]:
+        """The values of one row that are known, by column."""
+        found = {name: self.columns[name][row] for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def wall_minus_mono_ns(run: RunTables) -> int | None:
+    """What to add to the tables' times to have wall time (ns since 1970); None when no process said both clocks.
+
+    Read once, at the first line of the controller: a wall clock that was set later does not bend the times.
+    """
+    processes = run.tables["processes"].filter(pc.is_valid(run.tables["processes"]["wall_minus_mono_ns"]))
+    hosts = run.tables["hosts"]
+    reference = set(hosts.filter(hosts["reference"])["host"].to_pylist())
+    rows = processes.select(["host", "role", "mono_ns", "wall_minus_mono_ns"]).to_pylist()
+    rows.sort(key=lambda row: (row["host"] not in reference, row["role"] != CONTROLLER, row["mono_ns"]))
+    return int(rows[0]["wall_minus_mono_ns"]) if rows else None
+
+
+def bounds_ns(run: RunTables) -> tuple[int, int] | None:
+    """First and last instant that was recorded; None for a run without any."""
+    processes = run.tables["processes"]
+    first, last = pc.min(processes["first_ns"]).as_py(), pc.max(processes["last_ns"]).as_py()
+    return None if first is None or last is None else (first, last)
