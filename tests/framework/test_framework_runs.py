@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from one_step import Record, of_bench
 
 from adapters.base import load_adapter
 from harness.protocol.spec import Device, Placement, RunSpec
@@ -117,6 +118,17 @@ def test_every_second_has_a_name(checked: Checked) -> None:
         f" allowed are {account.allowed_other_s:.3f} s"
     )
     assert account.overlaps == 0
+
+
+def test_steps_recomputed_from_the_raw_events_agree(checked: Checked) -> None:
+    window = compute(checked.run).window
+    assert window is not None
+    record = Record(checked.folder)
+    for step in range(window.after_step + 1, window.last_step + 1):
+        by_hand, found = record.account(step), of_bench(checked.folder, step)
+        assert set(by_hand) == set(found)
+        for unit, parts in by_hand.items():
+            assert parts == pytest.approx(found[unit], abs=1e-6), (step, unit)
 
 
 def test_staleness_is_that_of_the_placement(checked: Checked) -> None:
