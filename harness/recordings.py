@@ -27,6 +27,7 @@ def keep_recordings(files: Iterable[Path], say: Callable[[str], None]) -> tuple[
     """
     written: list[str] = []
     notes: list[str] = []
+    files = tuple(files)
     for path in files:
         part = part_of(path)
         if part.exists():
@@ -37,6 +38,8 @@ def keep_recordings(files: Iterable[Path], say: Callable[[str], None]) -> tuple[
             except BenchError as error:
                 notes.append(f"the recording could not be made whole: {error}")
         written += [str(each) for each in (path, part) if each.exists()]
+    if files and not written:
+        notes.append(f"no tool call was recorded: {files[0]} was not made")
     if len(written) > 1:
         notes.append(f"the calls were recorded into {len(written)} files: {', '.join(written)}")
     return tuple(written), tuple(notes)

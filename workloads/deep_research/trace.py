@@ -163,7 +163,7 @@ class TraceWriter:
             return False
 
     def close(self) -> None:
-        """Turns what was recorded into the Parquet file. Does nothing the second time.
+        """Turns what was recorded into the Parquet file, if a call was. Does nothing the second time.
 
         Raises:
             OSError: it can't be written; the `.part` stays, as readable as before.
@@ -174,7 +174,8 @@ class TraceWriter:
             self._closed.set()
         self._syncer.join()
         try:  # every line was flushed as it was written, or counted as lost
-            seal_trace(self._part, self.path, lost=self.lost)
+            if self.calls or self.lost:  # else it is of no use: a server that could not start left it, say
+                seal_trace(self._part, self.path, lost=self.lost)
             self._part.unlink()
         finally:
             with suppress(OSError):

@@ -12,19 +12,22 @@ from workloads.deep_research.trace_names import part_of
 
 
 def seal_left(path: Path) -> bool:
-    """Makes the trace `path` of the lines beside it, if there are any, and takes those away.
+    """Makes the trace `path` of the lines beside it, if there is a call among them, and takes those away.
 
     Returns:
-        False: there are no lines, or whoever writes them is alive.
+        False: there is none, or whoever writes them is alive.
 
     Raises:
         EnvError: `path` can't be written; the lines stay as they are.
-        SpecError: the lines are no recording: its server was killed before the first.
+        SpecError: the lines are no recording.
     """
     part = part_of(path)
     try:
         with part.open("rb") as file:
             if _written_by_another(file):
+                return False
+            if _is_bare(file):
+                part.unlink()
                 return False
             for unfinished in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
                 unfinished.unlink()
@@ -36,6 +39,12 @@ def seal_left(path: Path) -> bool:
     except OSError as error:
         raise EnvError(f"{path}: cannot be written: {error.strerror or error}; {part.name} is kept") from None
     return True
+
+
+def _is_bare(file: BinaryIO) -> bool:
+    """Whether it holds what a recording begins with, whole or cut, and nothing after it."""
+    file.readline()
+    return not file.read(1)
 
 
 def _written_by_another(file: BinaryIO) -> bool:

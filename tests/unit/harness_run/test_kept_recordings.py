@@ -33,7 +33,7 @@ def left(path: Path, calls: int = 3) -> None:
         writer.append(made(number))
     shutil.copy(part_of(writer.path), part_of(path))
     writer.close()
-    writer.path.unlink()
+    writer.path.unlink(missing_ok=True)
 
 
 def test_lines_that_were_left_become_a_trace(tmp_path: Path) -> None:
@@ -58,7 +58,9 @@ def test_a_server_that_was_started_again_leaves_two_traces_and_both_are_named(tm
     path = tmp_path / "calls.parquet"
     files = free_recordings(str(path))
     left(path)
-    TraceWriter(restarted(path)).close()
+    again = TraceWriter(restarted(path))
+    again.append(made(3))
+    again.close()
     written, notes = keep_recordings(files, lambda _: None)
     assert written == (str(path), str(restarted(path)))
     assert notes[-1] == f"the calls were recorded into 2 files: {path}, {restarted(path)}"
@@ -79,11 +81,26 @@ def test_lines_that_are_still_written_are_left_alone(tmp_path: Path) -> None:
 def test_lines_that_are_no_recording_are_kept_and_told(tmp_path: Path) -> None:
     path = tmp_path / "calls.parquet"
     files = free_recordings(str(path))
-    part_of(path).write_bytes(b"")
+    part_of(path).write_bytes(b"something\nelse\n")
     written, notes = keep_recordings(files, lambda _: None)
     assert written == (str(part_of(path)),)
     assert notes[0].startswith(f"the recording could not be made whole: {part_of(path)}: is not the rest")
     assert part_of(path).exists()
+
+
+@pytest.mark.parametrize("how", ["no line", "cut", "no call", "closed"])
+def test_a_recording_without_a_call_leaves_nothing_and_the_run_says_so(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "calls.parquet"
+    files = free_recordings(str(path))
+    if how == "closed":
+        TraceWriter(path).close()
+    elif how == "no call":
+        left(path, calls=0)
+    else:
+        part_of(path).write_bytes(b"" if how == "no line" else b'{"trace_ver')
+    assert keep_recordings(files, lambda _: None) == ((), (f"no tool call was recorded: {path} was not made",))
+    assert list(tmp_path.iterdir()) == []
+    assert keep_recordings((), lambda _: None) == ((), ())  # nothing was to be recorded
 
 
 def test_a_trace_beside_its_lines_is_the_whole_one(tmp_path: Path) -> None:

@@ -225,9 +225,11 @@ def test_a_server_that_cannot_start_says_why_in_one_line(
     tmp_path: Path, corpus: Path, arguments: list[str], code: int, words: str
 ) -> None:
     given = [str(corpus) if word == "CORPUS" else word for word in arguments]
+    given += ["--record", str(tmp_path / "trace.parquet")]
     environ = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "SEARXNG_URL"))}
     done = subprocess.run([*MODULE, *given], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("the tool server can't start: ")
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []  # no trace of nothing, under a name that then is taken

@@ -66,8 +66,10 @@ def test_calls_come_in_the_order_in_which_they_were_asked(tmp_path: Path) -> Non
     assert [call.call for call in read_trace(tmp_path / "t.parquet").calls()] == [0, 1, 2]
 
 
-def test_an_empty_recording_is_an_empty_trace(tmp_path: Path) -> None:
+def test_a_recording_without_a_call_leaves_no_file_and_an_empty_trace_is_read(tmp_path: Path) -> None:
     recorded(tmp_path / "t.parquet").close()
+    assert list(tmp_path.iterdir()) == []
+    write_trace(tmp_path / "t.parquet", [], {})
     found = read_trace(tmp_path / "t.parquet")
     assert (found.table.num_rows, found.table.schema.names) == (0, SCHEMA.names)
 
