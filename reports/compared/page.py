@@ -127,11 +127,12 @@ def _foot(pair: Pair, found: Comparison, notes: Footnotes) -> str:
         }[basis]
         for basis in sorted(bases)
     ]
+    rule = found.rule
     mark = notes.mark(
         "ratios on the log scale, shares as differences in percentage points (pp); verdicts are Holm-corrected over a "
-        f"table at {found.rule.alpha:.0%}, intervals are each measure's own; within {found.rule.margin:.0%}: shown by "
-        f"two one-sided tests; detectable: the true change that is found with power 80 %; underpowered: that is more "
-        f"than {found.rule.most_detectable:.0%}"
+        f"table at {rule.alpha:.0%}, intervals are each measure's own; within {rule.margin:.0%} (shares: "
+        f"{100 * rule.margin:.0f} pp): shown by two one-sided tests; detectable: the true change that is found with "
+        f"power 80 %; underpowered: that is more than {rule.most_detectable:.0%}"
     )
     return f"<sub>{'; '.join(words)}{mark}</sub>"
 
@@ -202,6 +203,12 @@ def _share(given: float) -> str:
     return text if float(text[:-1]) else "0.0%"
 
 
+def _few(values: Sequence[str]) -> str:
+    """The different values of a side's runs, the first of them where there are many."""
+    more = f" | {len(values) - _MOST} more" if len(values) > _MOST else ""
+    return escape(" | ".join(values[:_MOST]) + more)
+
+
 def _letters(found: Comparison) -> list[str]:
     """Short names of the sides, for headers: A is the base."""
     return [chr(ord("A") + place) if place < 26 else f"S{place + 1}" for place in range(len(found.sides))]
@@ -210,5 +217,5 @@ def _letters(found: Comparison) -> list[str]:
 def _differences(found: Comparison) -> list[str]:
     if not found.differences:
         return ["None on record."]
-    rows = [[escape(what), *(escape(each) for each in values)] for what, values in found.differences]
+    rows = [[escape(what), *(_few(each) for each in values)] for what, values in found.differences]
     return table(["What", *_letters(found)], rows, "l" * (len(found.sides) + 1))

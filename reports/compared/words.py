@@ -50,6 +50,11 @@ def caveats(found: Comparison) -> list[str]:
         said.append(text)
     elif found.noise_from:
         said.append(f"The spread of runs is pooled with that of {found.noise_runs} runs of {escape(found.noise_from)}.")
+    if len({run.evidence for side in found.sides for run in side.runs if run.evidence is not None}) > 1:
+        said.append(
+            "`rollout_generating_s` rests on the engines' own counts in some runs, and on turns open at the client in "
+            "others, where it holds what was queued: take it and `rollout_queued_s` together."
+        )
     uneven = _uneven(found)
     if uneven:
         said.append(f"**Consumed work differs by more than 2 %**: {', '.join(uneven)}: times hold that difference too.")

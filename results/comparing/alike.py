@@ -103,8 +103,8 @@ def _cell(run: RunMeasures) -> tuple[str, str, str | None]:
     return run.framework, run.placement, run.machine.get("gpu_count")
 
 
-def others(sides: Sequence[Sequence[RunMeasures]]) -> list[tuple[str, list[str]]]:
-    """Machine, driver, version and setting in which sides differ: what, and its values on each side."""
+def others(sides: Sequence[Sequence[RunMeasures]]) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Machine, driver, version and setting in which runs differ: what, and its different values on each side."""
 
     def facts(run: RunMeasures) -> dict[str, str | None]:
         return {
@@ -120,6 +120,7 @@ def others(sides: Sequence[Sequence[RunMeasures]]) -> list[tuple[str, list[str]]
             "bench": run.bench_version,
             "commit of bench": run.commit,
             "framework version": run.framework_version,
+            "plans trained on (digest)": run.plans_digest,
             **{name: run.work.get(name) for name in WORK_FIELDS},
             **run.system,
             **{f"version of {name}": value for name, value in run.versions.items()},
@@ -129,8 +130,8 @@ def others(sides: Sequence[Sequence[RunMeasures]]) -> list[tuple[str, list[str]]
     names = list(dict.fromkeys(name for side in told for run in side for name in run))
     found = []
     for name in names:
-        values = [" | ".join(_several([run.get(name) for run in side])) for side in told]
-        if len(set(values)) > 1 or any(" | " in value for value in values):
+        values = [_several([run.get(name) for run in side]) for side in told]
+        if len(set(values)) > 1 or any(len(value) > 1 for value in values):
             found.append((name, values))
     return found
 

@@ -63,7 +63,7 @@ class Comparison:
     sides: tuple[Side, ...]
     pairs: tuple[Pair, ...]
     allowed: tuple[Difference, ...]
-    differences: tuple[tuple[str, list[str]], ...]
+    differences: tuple[tuple[str, list[tuple[str, ...]]], ...]
     rule: Rule
     noise_from: str
     noise_runs: int

@@ -193,8 +193,8 @@ def test_versions_and_machines_are_listed() -> None:
     a = steady("a", 0.3, versions={"vllm": "0.30.0"}, commit="one")
     b = steady("b", 0.3, versions={"vllm": "0.31.0"}, commit="two", machine={**a.machine, "driver": "580"})
     told = dict(others([[a], [b]]))
-    assert told["version of vllm"] == ["0.30.0", "0.31.0"]
-    assert told["commit of bench"] == ["one", "two"]
-    assert told["driver"] == ["not on record", "580"]
+    assert told["version of vllm"] == [("0.30.0",), ("0.31.0",)]
+    assert told["commit of bench"] == [("one",), ("two",)]
+    assert told["driver"] == [("not on record",), ("580",)]
     assert "host" not in told
     assert others([[a], [a]]) == []
