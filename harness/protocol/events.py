@@ -4,8 +4,9 @@ Times are `time.monotonic_ns()` of the recording host. Unknown is None, never 0.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -180,6 +181,23 @@ def encode(event: Event) -> str:
         if value is not None:
             line[name] = value
     return to_json(line)
+
+
+def without_nan(event: Event) -> tuple[Event, tuple[str, ...]]:
+    """The event with None for each number that is none (NaN, infinite), and the names of those: unknown, never 0."""
+    gone: dict[str, Any] = {}
+    for name in _FIELDS[event.kind]:
+        value = getattr(event, name)
+        if isinstance(value, Mapping):
+            if any(map(_is_nan, value.values())):
+                gone[name] = {key: None if _is_nan(one) else one for key, one in value.items()}
+        elif any(map(_is_nan, value if isinstance(value, tuple) else (value,))):
+            gone[name] = None
+    return replace(event, **gone), tuple(gone)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def decode(line: str) -> Event:

@@ -17,7 +17,20 @@ from itertools import count
 from pathlib import Path
 
 from harness.protocol import PROTOCOL_VERSION
-from harness.protocol.events import Bye, Event, Failure, Gate, Hello, Metric, Open, Scalar, Step, encode, to_json
+from harness.protocol.events import (
+    Bye,
+    Event,
+    Failure,
+    Gate,
+    Hello,
+    Metric,
+    Open,
+    Scalar,
+    Step,
+    encode,
+    to_json,
+    without_nan,
+)
 
 FSYNC_PERIOD_S = 1.0
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
@@ -102,11 +115,21 @@ class Recorder:
         return cls(folder / f"{hello.host}-{hello.pid}.jsonl", hello)
 
     def emit(self, event: Event) -> None:
-        """Appends any event."""
+        """Appends any event. A number that is none (NaN, infinite) becomes unknown, with a failure beside it."""
         if self._steps_only and not isinstance(event, STEPS_ONLY):
             return
         begin = time.perf_counter_ns()
-        self._write(encode(event), begin)
+        try:
+            line = encode(event)
+        except ValueError:
+            event, gone = without_nan(event)
+            self._write(encode(event), begin)
+            which = f" {event.step}" if isinstance(event, Step) else ""
+            self.failure(
+                "worker", f"{event.kind}{which}: {', '.join(gone)} is NaN or infinite, and unknown in the record"
+            )
+            return
+        self._write(line, begin)
 
     def open(
         self,
