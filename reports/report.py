@@ -22,6 +22,7 @@ from reports.power import telemetry
 from reports.provenance import caveat, foot, provenance, settings, title
 from reports.rates import ledger_table, straggler_table, throughput_table
 from reports.selected import selection_section
+from reports.served import cache_line
 from reports.tables import (
     account_table,
     adherence_table,
@@ -205,7 +206,7 @@ def _tools(case: Case, notes: Footnotes) -> list[str]:
     return [
         "## Tool calls",
         "",
-        *tool_section(found, notes, replay=bool(case.run.spec.trace)),
+        *tool_section(found, notes, replay=bool(case.run.spec.trace), cache=cache_line(case.run)),
         "",
         case.caption(how_many(found), notes),
     ]

@@ -8,8 +8,9 @@ _NO_PLAN = "no latency was imposed on these calls"
 _NOT_MEASURED = "no call has both its whole time and the server's on record"
 
 
-def tool_section(found: ToolFigures, notes: Footnotes, *, replay: bool = False) -> list[str]:
-    """The section's lines, without its heading. `replay`: the calls were answered from a trace."""
+def tool_section(found: ToolFigures, notes: Footnotes, *, replay: bool = False, cache: str | None = None) -> list[str]:
+    """The section's lines, without its heading. `replay`: the calls were answered from a trace. `cache`: what a cache
+    had of their answers, in words."""
     if found.why_none is not None:
         return [f"No tool calls: {escape(found.why_none)}."]
     rows = [_outcome(each, notes) for each in found.outcomes]
@@ -19,6 +20,8 @@ def tool_section(found: ToolFigures, notes: Footnotes, *, replay: bool = False) 
     header = ["Process", "calls", "beyond the imposed latency, p50", "p99", "max", "beyond the served time, p50", "p99"]
     lines += ["", "What calls took beyond their tools, in each process that made them:", ""]
     lines += table(header, overhead, "l")
+    if cache is not None:
+        lines += ["", escape(cache)]
     if replay:
         lines += ["", f"Not in the trace: {found.not_found:,} of {plural(found.calls, 'call')}."]
         if 2 * found.not_found > found.calls:

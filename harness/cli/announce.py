@@ -1,12 +1,14 @@
 """What `bench run` says before it starts: what will run, on what and why, and what that costs."""
 
 import os
+from pathlib import Path
 
 from adapters.base import Adapter
 from harness.cli.output import table
 from harness.cli.preflight import model_line
 from harness.protocol.spec import Device, Placement, RunSpec
 from harness.specs import Resolved
+from reports.markdown import plural
 
 
 def announcement(resolved: Resolved, adapter: Adapter) -> str:
@@ -65,7 +67,10 @@ def _pools(spec: RunSpec) -> str:
 
 
 def _work(spec: RunSpec) -> str:
+    tools = spec.tools + (f":{Path(spec.trace).name}" if spec.trace else "")
+    tools += f", recorded into {Path(spec.record).name}" if spec.record is not None else ""
+    size = f"{plural(spec.steps, 'step')} of {plural(spec.batch_size, 'prompt')} x"
     return (
-        f"{spec.preset}, load {spec.load.value}, tools {spec.tools}: {spec.steps} steps of {spec.batch_size} prompts x"
-        f" {spec.group_size} trajectories, the first {spec.warmup_steps} to warm up, seed {spec.seed}"
+        f"{spec.preset}, load {spec.load.value}, tools {tools}: {size} {plural(spec.group_size, 'trajectory')},"
+        f" the first {spec.warmup_steps} to warm up, seed {spec.seed}"
     )

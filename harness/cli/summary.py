@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cli.output import table
+from reports.served import cache_use, cache_words
 from results.learning import decided_by_policy, learning
 from results.metrics import Figure, RunFigures
 from results.store import RunTables
@@ -92,6 +93,8 @@ def _tool_calls(run: RunTables, planned_faults: int) -> Row:
     notes = ["overhead unknown" if added.p99_ns is None else f"overhead p99 {added.p99_ns / 1e6:.1f} ms"]
     if planned_faults:
         notes.append(f"{planned_faults:,} planned to fail or to answer badly")
+    if (use := cache_use(run)) is not None and use.hits:
+        notes.append(f"cache: {cache_words(use)}")
     return "tool calls", f"{failed:,} of {found.calls:,} not ok", str(found.calls), "; ".join(notes)
 
 

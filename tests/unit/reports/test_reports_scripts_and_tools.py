@@ -15,10 +15,13 @@ from reports.consumed import Consumed, consumed_table, uneven_tools
 from reports.markdown import Footnotes
 from reports.provenance import SCRIPTED, SCRIPTED_KIND, foot, kind_of, provenance
 from reports.report import write_report
-from reports.served import cache_use, imposed, served
+from reports.served import cache_line, cache_use, imposed, served
 from reports.sweep_words import claims, title
+from reports.tool_table import tool_section
 from results.store import RunTables
+from results.tool_figures import Spread, ToolFigures
 
+NONE = Spread(n=0, p50_ns=None, p99_ns=None, max_ns=None)
 LIVE: dict[str, Any] = {"load": Load.LIVE, "tools": "web:one,two", "reward": "exact"}
 
 
@@ -74,6 +77,43 @@ def test_the_provenance_has_all_that_decides_the_work() -> None:
     assert "trace calls.jsonl.gz (t3t3)" in text
     assert "policy" not in text
     assert "someone" not in text
+
+
+def test_the_tools_row_says_the_corpus_the_trace_and_where_calls_were_recorded() -> None:
+    """With the facts that `harness.tool_server` writes."""
+    spec = replace(played.make_spec(), tools="local", record="/home/someone/calls.parquet")
+    known: dict[str, Any] = {"kind": "local", "corpus": {"path": "/home/someone/c", "pages": 1}}
+    counters = {"recorded_calls": 307}
+    one = {**known, "counters": counters, "recorded": ["/home/someone/calls.parquet"]}
+    assert served(run(spec, tools=one)) == "local, corpus of 1 page, recorded into calls.parquet: 307 calls"
+    two = {**one, "recorded": ["/x/calls.parquet", "/x/calls-restarted.parquet"]}
+    assert str(served(run(spec, tools=two))).endswith("recorded into calls.parquet and calls-restarted.parquet")
+    none = {**known, "counters": {}, "recorded": []}
+    assert str(served(run(spec, tools=none))).endswith("not recorded into calls.parquet")
+    replay = replace(played.make_spec(), tools="replay", trace="/home/someone/calls.parquet", trace_digest="t3")
+    assert served(run(replay, tools={"counters": {}})) == "replay, played from calls.parquet"
+
+
+def test_what_the_cache_had_stands_with_the_calls() -> None:
+    spec = replace(played.make_spec(), **LIVE)
+    cold, warm = facts("write", 0, 40), facts("write", 30, 10)
+    warm["counters"]["backend"]["cache"]["hits_of_earlier_answers"] = 12
+    said = cache_line(run(spec, tools=warm))
+    assert said is not None
+    assert said.startswith(
+        "The tools' cache (write): 30 of 40 answers came from it (75.0%), 12 of them of earlier runs."
+    )
+    assert "in no digest" in said
+    assert cache_line(run(spec, tools=cold)) == "The tools' cache (write): 0 of 40 answers came from it (0.0%)."
+    assert cache_line(run(spec, tools=facts("read", 30, 10))) is not None  # of a run that did not count them apart
+    for nothing in (facts("off", 0, 0), facts("write", 0, 0), {"counters": None}):
+        assert cache_line(run(spec, tools=nothing)) is None
+    calls = ToolFigures(
+        why_none=None, calls=3, cancelled=0, outcomes=(), beyond_planned=NONE, beyond_served=NONE, processes=(),
+        not_found=0, not_found_first=(),
+    )  # fmt: skip
+    assert said in "\n".join(tool_section(calls, Footnotes(), cache=said))
+    assert "cache" not in "\n".join(tool_section(calls, Footnotes()))
 
 
 def test_what_a_killed_server_left_is_told_as_unknown() -> None:

@@ -83,6 +83,16 @@ def test_one_of_everything_is_said_in_the_singular(tmp_path: Path, capsys: pytes
     assert "1 call, 1 with its observation" in capsys.readouterr().out
 
 
+def test_what_will_run_names_the_trace_it_plays_and_the_one_it_makes(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "--framework", "simulated", "--placement", "async", "--dry-run", "--steps", "1", "--batch-size", "1"]
+    made = ["--record", str(trace.with_name("new.parquet"))]
+    assert call([*run, "--tools", f"replay:{trace}", *made]) == 0
+    said = "tools replay:t.parquet, recorded into new.parquet: 1 step of 1 prompt x 2 trajectories,"
+    assert said in capsys.readouterr().out
+
+
 def test_fit_without_a_file_to_write_prints_only(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["tools", "fit", str(trace)]) == 0
     assert "written" not in capsys.readouterr().out

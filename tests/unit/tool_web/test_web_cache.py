@@ -40,6 +40,27 @@ def test_what_one_process_keeps_another_finds(tmp_path: Path) -> None:
     assert (cache.hits, cache.misses) == (1, 1)
 
 
+def test_hits_by_answers_of_earlier_runs_are_counted_apart(tmp_path: Path) -> None:
+    clock = StepClock()
+
+    async def run(*keys: tuple[str, ...]) -> dict[str, object]:
+        cache = Cache(tmp_path, clock=clock)
+        await cache.open()
+        for key in keys:
+            if await cache.get(key) is None:
+                await clock.sleep(1.0)
+                await cache.put(key, VALUE)
+        await cache.close()
+        await clock.sleep(1.0)
+        return cache.stats()
+
+    other = search_key("serper", "who lost", 10)
+    first = asyncio.run(run(KEY, KEY, KEY))
+    assert (first["hits"], first["misses"], first["hits_of_earlier_answers"]) == (2, 1, 0)
+    second = asyncio.run(run(KEY, other, KEY, other))
+    assert (second["hits"], second["misses"], second["hits_of_earlier_answers"]) == (3, 1, 2)
+
+
 def test_keys_tell_provider_question_and_count_apart_but_not_white_space() -> None:
     assert search_key("serper", " who  won\n", 10) == KEY
     others = {

@@ -71,10 +71,12 @@ class Cache:
         self.mode: CacheMode = mode
         self.path = folder / f"answers-v{VERSION}.sqlite"
         self.hits = self.misses = self.stored = self.errors = 0
+        self.earlier = 0  # of the hits: answers that were there when it was opened
         self._max_age_s = max_age_s
         self._max_bytes = max_bytes
         self._max_value_bytes = max_value_bytes
         self._clock = clock or SystemClock()
+        self._opened_s = self._clock.wall()
         self._connection: sqlite3.Connection | None = None
         self._size = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
@@ -85,6 +87,7 @@ class Cache:
         Raises:
             EnvError: it can't be.
         """
+        self._opened_s = self._clock.wall()
         if self.mode != "off":
             await self._on_thread(self._open)
 
@@ -93,14 +96,16 @@ class Cache:
         if self.mode == "off":
             return None
         try:
-            value: dict[str, Any] | None = await self._on_thread(self._get, key)
+            found: tuple[dict[str, Any], float] | None = await self._on_thread(self._get, key)
         except (sqlite3.Error, ValueError, zlib.error):
             self.errors += 1
-            value = None
-        if value is None:
+            found = None
+        if found is None:
             self.misses += 1
-        else:
-            self.hits += 1
+            return None
+        value, stored_s = found
+        self.hits += 1
+        self.earlier += stored_s < self._opened_s
         return value
 
     async def put(self, key: tuple[str, ...], value: dict[str, Any]) -> None:
@@ -122,6 +127,7 @@ class Cache:
         return {
             "mode": self.mode,
             "hits": self.hits,
+            "hits_of_earlier_answers": self.earlier,
             "misses": self.misses,
             "stored": self.stored,
             "errors": self.errors,
@@ -166,7 +172,8 @@ class Cache:
             raise
         return connection
 
-    def _get(self, key: tuple[str, ...]) -> dict[str, Any] | None:
+    def _get(self, key: tuple[str, ...]) -> tuple[dict[str, Any], float] | None:
+        """The answer, and when it was put there (s since 1970)."""
         if self._connection is None:
             return None
         row = self._connection.execute("SELECT stored_s, value FROM answers WHERE key = ?", (_digest(key),)).fetchone()
@@ -175,7 +182,7 @@ class Cache:
         if self._max_age_s is not None and self._clock.wall() - row[0] > self._max_age_s:
             return None
         value = json.loads(zlib.decompress(row[1]))
-        return value if isinstance(value, dict) else None
+        return (value, row[0]) if isinstance(value, dict) else None
 
     def _put(self, key: tuple[str, ...], value: dict[str, Any]) -> int:
         if self._connection is None:
