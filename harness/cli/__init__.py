@@ -18,6 +18,7 @@ _VERBS = {
     "compare": "compare",
     "query": "query",
     "export": "export",
+    "publish": "publish",
     "check": "check",
     "baseline": "baseline",
     "history": "history",

@@ -17,6 +17,7 @@ VERBS = (
     "compare",
     "query",
     "export",
+    "publish",
     "check",
     "baseline",
     "history",
