@@ -23,6 +23,7 @@ _INLINE = re.compile(
 _PICTURE = re.compile(r"!\[(?P<text>.*)\]\((?P<path>[^()]+)\)\s*")
 _CELL = re.compile(r"(?<!\\)\|")
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*)(?:\.\d+)?(?:e[+-]?\d+)?")
+_CLOSING = {STRONG: re.compile(r"\*\*"), EMPHASIS: re.compile(r"(?<![*\\])\*(?!\*)")}
 _FOOTNOTE = re.compile(r"\[\^(\d+)\]: (.*)")
 
 
@@ -144,7 +145,7 @@ def inline(text: str) -> Line:
             add(now(), "\n")
         else:
             mark, kind = (found[0], STRONG) if found["strong"] else (found[0], EMPHASIS)
-            if state[kind] or mark in text[at:]:
+            if state[kind] or _CLOSING[kind].search(text, at):
                 state[kind] = not state[kind]
             else:
                 add(now(), mark)

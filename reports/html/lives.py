@@ -31,15 +31,16 @@ def lives_of(
     `clean` takes the places of this machine out of queries and addresses.
     """
     ends = live_ends(found, axis)
-    low, high = _stretch(case, found, ends, axis, fine.items)
-    drawn = (found.life_start <= high) & (ends >= low)
+    stretch = _stretch(case, found, ends, axis, fine.items)
+    low, high = stretch or (axis.start_ns, axis.start_ns)
+    drawn = (found.life_start <= high) & (ends >= low) & (stretch is not None)
     ids: list[str] = found.ids.to_pylist()
     wanted = set(also)
     extra = np.array([name in wanted for name in ids], dtype=np.bool_) & ~drawn
     chosen = np.flatnonzero(drawn | extra)
     chosen = chosen[np.argsort(found.life_start[chosen], kind="stable")]
     lanes, count = _lanes(found.life_start[chosen], ends[chosen], drawn[chosen])
-    whole = bool(drawn.all())
+    whole = stretch is not None and bool(drawn.all())
     return {
         "from": axis.seconds(low),
         "until": axis.seconds(high),
@@ -56,8 +57,11 @@ def lives_of(
     }
 
 
-def _stretch(case: Case, found: Tracks, ends: Ns, axis: Axis, most: int) -> tuple[int, int]:
-    """The longest stretch about the middle of the steady window whose trajectories have at most so many items."""
+def _stretch(case: Case, found: Tracks, ends: Ns, axis: Axis, most: int) -> tuple[int, int] | None:
+    """The longest stretch about the middle of the steady window whose trajectories have at most so many items.
+
+    None: those of one instant have more.
+    """
     size = found.life_start.size
     items = np.ones(size, dtype=np.int64)
     for calls in (found.turns, found.tools):
@@ -66,20 +70,24 @@ def _stretch(case: Case, found: Tracks, ends: Ns, axis: Axis, most: int) -> tupl
         return axis.start_ns, axis.end_ns
     window = case.figures.window
     middle = (axis.start_ns + axis.end_ns) // 2 if window is None else (window.start_ns + window.end_ns) // 2
-    fits, too_long = 0, axis.end_ns - axis.start_ns
-    for _ in range(_REFINED):
-        half = (fits + too_long) // 2
+    fits, too_long = -1, axis.end_ns - axis.start_ns
+    for turn in range(_REFINED):
+        half = (fits + too_long) // 2 if turn else 0
         inside = (found.life_start <= middle + half) & (ends >= middle - half)
         if int(items[inside].sum()) <= most:
             fits = half
         else:
             too_long = half
+        if too_long == 0:
+            return None
     return max(middle - fits, axis.start_ns), min(middle + fits, axis.end_ns)
 
 
 def _how(known: int, drawn: int, low: int, high: int, axis: Axis, whole: bool) -> str:
     if whole:
         return "every trajectory, turn and tool call, as recorded"
+    if not drawn:
+        return f"none of {known:,}: more are in flight at one instant than fit into this page; see the counts above"
     length, begin = style.duration((high - low) / 1e9), style.duration((low - axis.start_ns) / 1e9)
     return (
         f"{drawn:,} of {known:,} trajectories: all that were in flight in the {length} from {begin} on, as recorded; "

@@ -156,8 +156,8 @@ def _in_flight(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
     return [
         {
             "kind": "stack",
-            "group": "Trajectories",
-            "name": "in flight",
+            "group": "Trajectories in flight",
+            "name": "all",
             "unit": "trajectories",
             "bins": edges.size - 1,
             "layers": [

@@ -6,6 +6,7 @@ function sortable(table) {
   [...table.tHead.rows[0].cells].forEach((head, column) => {
     const button = el("button", { type: "button", class: "sort" });
     button.append(...head.childNodes);
+    if (!button.textContent.trim()) button.setAttribute("aria-label", `sort by column ${column + 1}`);
     head.append(button);
     button.addEventListener("click", () => {
       const before = head.getAttribute("aria-sort");

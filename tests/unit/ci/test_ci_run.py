@@ -38,7 +38,7 @@ case "$name $*" in
     done ;;
 esac
 """
-TOOLS = ("python", "pip", "pytest", "bench", "ruff", "mypy", "lint-imports")
+TOOLS = ("python", "pip", "pytest", "bench", "ruff", "mypy", "lint-imports", "chromium")
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def ci(clone: Path, *words: str, **environ: str) -> tuple[int, list[str], list[s
 def test_all_of_it(clone: Path) -> None:
     code, lines, calls = ci(clone)
     assert code == 0, "\n".join(lines)
-    # 3 tests four times; format, lint, types, layers, wheel; three environments, each twice; six runs; a report
-    assert lines[-1] == "33 passed, 0 failed"
+    # 3 tests five times; format, lint, types, layers, wheel; three environments, each twice; six runs; a report
+    assert lines[-1] == "36 passed, 0 failed"
     assert "FLAKY: 0 (passed only when tried again)" in lines
     asked = " ".join(call for call in calls if call.startswith("pytest -m framework"))
     there = [path.name for path in (SCRIPT.parents[1] / "tests/framework").glob("test_*.py")]
@@ -117,13 +117,13 @@ def test_a_flaky_cell_is_named_and_counted(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL_ONCE="colocated async")
     assert code == 0, "\n".join(lines)
     assert lines[-3] == "FLAKY: 2 (passed only when tried again): skyrl colocated, skyrl async"
-    assert lines[-1] == "33 passed, 0 failed"
+    assert lines[-1] == "36 passed, 0 failed"
 
 
 def test_a_cell_that_fails_twice_has_failed(clone: Path) -> None:
     code, lines, _ = ci(clone, FAIL="async")
     assert code == 1
-    assert lines[-1] == "32 passed, 1 failed"
+    assert lines[-1] == "35 passed, 1 failed"
     assert any(line.startswith("left for a look") for line in lines)
     assert "FLAKY: 0 (passed only when tried again)" in lines
     assert any(line.startswith("=== FAILED: skyrl async, exit code 4") for line in lines)
@@ -137,7 +137,7 @@ def test_a_test_that_passes_when_tried_again_is_named_and_counted(clone: Path) -
     ]
     named = "tests/unit/test_a.py::test_0, tests/unit/test_a.py::test_1"
     assert f"FLAKY: 2 (passed only when tried again): {named}" in lines
-    assert lines[-1] == "34 passed, 0 failed"  # 2 + 2 tests in place of 3
+    assert lines[-1] == "37 passed, 0 failed"  # 2 + 2 tests in place of 3
 
 
 def test_a_test_that_fails_again_has_failed(clone: Path) -> None:
@@ -176,6 +176,34 @@ def test_three_days_cover_the_live_runs_of_three_frameworks(clone: Path) -> None
         calls_file = clone / "calls"
         calls_file.unlink()
     assert seen == ["skyrl", "areal", "verl"]
+
+
+def without_a_browser(clone: Path, user: int) -> str:
+    """A PATH without Chromium, where this is `user`, and apt-get notes its words and installs nothing."""
+    (clone / ".venv" / "bin" / "chromium").unlink()
+    shown = clone / "programs"
+    shown.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for path in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            link = shown / path.name
+            if not path.name.startswith(("chromium", "google-chrome")) and not link.is_symlink():
+                link.symlink_to(path)
+    for name, text in (("apt-get", 'echo "apt-get $*" >>"$CALLS"'), ("id", f"echo {user}")):
+        (shown / name).unlink(missing_ok=True)
+        (shown / name).write_text(f"#!/bin/bash\n{text}\n")
+        (shown / name).chmod(0o755)
+    return str(shown)
+
+
+@pytest.mark.parametrize("user", [0, 1000], ids=["root", "somebody"])
+def test_without_a_browser_its_tests_are_named_as_not_run(clone: Path, user: int) -> None:
+    code, lines, calls = ci(clone, "--quick", PATH=without_a_browser(clone, user))
+    assert code == 0, "\n".join(lines)
+    said = "=== not run: the tests marked browser (no chromium, and it could not be installed)"
+    assert said in lines
+    asked = [call for call in calls if call.startswith("apt-get install") or "install --yes" in call]
+    assert bool(asked) == (user == 0)
+    assert not [call for call in calls if "-m browser" in call]
 
 
 def test_another_python_is_found_where_python311_is_not(clone: Path, tmp_path: Path) -> None:
