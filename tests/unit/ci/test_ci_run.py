@@ -29,7 +29,7 @@ case "$name $*" in
 "pytest"*) echo "3 passed in 0.10s" ;;
 *" -m venv "*) mkdir -p "$3/bin"; for tool in pip bench; do cp "$0" "$3/bin/$tool"; done ;;
 *"--dry-run"*) ;;
-"bench report latest"*) mkdir -p report/figures; touch report/report.md ;;
+"bench report latest"*) mkdir -p report/figures; touch report/report.md report/report.html ;;
 "bench run"*)
     for placement in $FAIL_ONCE $FAIL; do
         case "$*" in *"--framework skyrl --placement $placement "*)
