@@ -32,7 +32,7 @@ def train_account(state: State, clk: Any, before: Any, warm: int) -> dict[str, f
         work = math.fsum(state.parts[:3, whole])
         passed = work - (clocks[k.TRAINER_END] - now)
         for part in range(3):
-            partial[part] = min(max(passed, 0.0), state.parts[part, whole])
+            partial[part] = float(min(max(passed, 0.0), state.parts[part, whole]))
             passed -= partial[part]
     elif trainer == k.DRAINING:
         clocks[k.T_DRAINING] += now

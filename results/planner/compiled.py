@@ -1,4 +1,7 @@
-"""The event loop as machine code, where numba is installed (the extra `sim`); its first use compiles it."""
+"""The hot loops as machine code, where numba is installed (the extra `sim`); their first use compiles them.
+
+Without fast-math, so each operation is rounded as Python rounds it, and the results are the interpreted ones.
+"""
 
 import importlib.util
 import inspect
@@ -8,8 +11,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from harness.protocol.errors import SpecError
-from results.planner import heap, kernel
+from results.planner import heap, kernel, scalar
+from results.planner.draws import BLOCK, Bits, Floats
 
 
 def available() -> bool:
@@ -19,24 +25,56 @@ def available() -> bool:
 
 @lru_cache(maxsize=1)
 def advance() -> Callable[..., int]:
-    """`kernel.advance`, compiled. Its machine code is kept beside the module, or in the user's cache folder.
+    """`kernel.advance`, compiled. Machine code is kept beside the module, or in the user's cache folder.
 
     Raises:
         SpecError: numba is not installed.
     """
+    names = dict(vars(kernel))
+    for helper in (heap.sift_down, heap.sift_up):
+        names[helper.__name__] = _compile(helper, dict(vars(heap)), heap)
+    return _compile(kernel.advance, names, kernel, heap)
+
+
+def log_normals(raw: Bits, median: float, sigma: float) -> Floats:
+    """Log-normal values of 64 random bits each: those of `draws`, compiled.
+
+    Raises:
+        SpecError: numba is not installed.
+    """
+    normals, exponentials = _filling()
+    found = np.empty(len(raw))
+    bits = np.empty(min(BLOCK, len(raw)), dtype=np.uint64)
+    for begin in range(0, len(raw), BLOCK):
+        part = found[begin : begin + BLOCK]
+        own = bits[: len(part)]
+        np.right_shift(raw[begin : begin + BLOCK], 12, out=own)
+        normals(own.view(np.int64), part)
+        exponentials(sigma, own.view(np.int64), part)
+        part *= own.view(np.float64)  # by now the bits of powers of two
+        part *= median
+    return found
+
+
+@lru_cache(maxsize=1)
+def _filling() -> tuple[Callable[..., None], Callable[..., None]]:
+    names = dict(vars(scalar))
+    for helper in (scalar.horner, scalar.tail):
+        names[helper.__name__] = _compile(helper, names, scalar)
+    return _compile(scalar.normals, names, scalar), _compile(scalar.exponentials, names, scalar)
+
+
+def _compile(function: Callable[..., Any], names: dict[str, Any], *sources: types.ModuleType) -> Callable[..., Any]:
+    """The function compiled, its helpers taken from `names`."""
     if not available():
         raise SpecError("backend = compiled: numba is not installed; pip install 'agentic-rl-bench[sim]'")
     import numba  # half a second: only where it is used
 
-    compile_ = numba.njit(cache=True)
-    names: dict[str, Any] = dict(vars(kernel))
-    for helper in ("sift_down", "sift_up"):
-        names[helper] = compile_(getattr(heap, helper))
-    # The same code, but its helpers are the compiled ones.
-    own = kernel.advance
-    function = types.FunctionType(own.__code__, names, own.__name__, own.__defaults__, own.__closure__)
-    # What was compiled before is found by name and the file's time, which knows nothing of the helpers' file.
-    source = inspect.getsource(kernel) + inspect.getsource(heap)
-    function.__module__, function.__qualname__ = own.__module__, f"{own.__qualname__}_{zlib.crc32(source.encode()):08x}"
-    found: Callable[..., int] = compile_(function)
+    code: types.CodeType = function.__code__
+    copy = types.FunctionType(code, names, code.co_name)
+    # Kept code is found by name and the time of the file, which knows nothing of the helpers' file: so the name does.
+    source = "".join(inspect.getsource(module) for module in sources)
+    copy.__module__ = function.__module__
+    copy.__qualname__ = f"{code.co_name}_{zlib.crc32(source.encode()):08x}"
+    found: Callable[..., Any] = numba.njit(cache=True, error_model="numpy")(copy)
     return found

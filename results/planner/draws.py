@@ -6,7 +6,7 @@ trajectories (common random numbers). Logarithm and exponential are written out 
 IEEE 754 rounds alike everywhere: library versions of them differ between processors in the last bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from results.planner.model import Composed, Durations, Empirical, Fixed, Law, Lo
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
 Whole = npt.NDArray[np.int64]
+Fast = Callable[[Bits, float, float], Floats]  # bits, median, sigma
 
 BLOCK = 1 << 14  # values worked on at a time: they stay in a core's cache
 
@@ -23,22 +24,31 @@ BLOCK = 1 << 14  # values worked on at a time: they stay in a core's cache
 GENERATION, TOOL, TURNS, OFFLOAD, LOGPROB, TRAIN, PAUSE, TRANSFER, RESUME = range(9)
 
 
+def bits(seed: int, stream: int, first: int, count: int) -> Bits:
+    """Numbers `first` and up of a stream, 64 random bits each."""
+    philox = np.random.Philox(
+        counter=np.array([first // 4, 0, 0, 0], dtype=np.uint64), key=np.array([seed, stream], dtype=np.uint64)
+    )
+    skip = first % 4
+    found: Bits = philox.random_raw(count + skip)[skip:]
+    return found
+
+
 def uniforms(seed: int, stream: int, first: int, count: int) -> Floats:
     """Uniform numbers `first` and up of a stream, each strictly between 0 and 1 (52 bits)."""
-    bits = np.random.Philox(counter=[first // 4, 0, 0, 0], key=[seed, stream])
-    skip = first % 4
-    raw: Bits = bits.random_raw(count + skip)[skip:]
     # The half keeps both ends out; with 52 bits it is exact.
-    values: Floats = (raw >> np.uint64(12)).astype(np.float64)
+    values: Floats = (bits(seed, stream, first, count) >> np.uint64(12)).astype(np.float64)
     values += 0.5
     values *= 2.0**-52
     return values
 
 
-def seconds(law: Law, seed: int, stream: int, first: int, count: int) -> Floats:
-    """Values `first` and up of a law's stream, in seconds."""
+def seconds(law: Law, seed: int, stream: int, first: int, count: int, fast: Fast | None = None) -> Floats:
+    """Values `first` and up of a law's stream, in seconds. `fast`: makes log-normal ones, the same bits."""
     if isinstance(law, Fixed):
         return np.full(count, law.seconds)
+    if fast is not None and isinstance(law, LogNormal):
+        return fast(bits(seed, stream, first, count), law.median_s, law.sigma)
     found = uniforms(seed, stream, first, count)
     for begin in range(0, count, BLOCK):
         part = found[begin : begin + BLOCK]
@@ -46,21 +56,21 @@ def seconds(law: Law, seed: int, stream: int, first: int, count: int) -> Floats:
     return found
 
 
-def durations(law: Durations, seed: int, first: int, count: int) -> tuple[Whole, Floats]:
+def durations(law: Durations, seed: int, first: int, count: int, fast: Fast | None = None) -> tuple[Whole, Floats]:
     """Of trajectories `first` and up: counts of turns, and seconds of turns and tools in turn (one row each, flat).
 
     A law alone gives one turn. The rows of `Composed` have 2 x most turns - 1 places, of which a trajectory with
     fewer turns uses the first.
     """
     if not isinstance(law, Composed):
-        return np.ones(count, dtype=np.int64), seconds(law, seed, GENERATION, first, count)
+        return np.ones(count, dtype=np.int64), seconds(law, seed, GENERATION, first, count, fast)
     counts = np.array(law.turns, dtype=np.int64)
     turns = counts[(uniforms(seed, TURNS, first, count) * len(counts)).astype(np.int64)]
     most = int(counts.max())
     rows = np.empty((count, 2 * most - 1))
-    rows[:, 0::2] = seconds(law.generation, seed, GENERATION, first * most, count * most).reshape(count, most)
+    rows[:, 0::2] = seconds(law.generation, seed, GENERATION, first * most, count * most, fast).reshape(count, most)
     if most > 1:
-        tools = seconds(law.tool, seed, TOOL, first * most, count * most).reshape(count, most)
+        tools = seconds(law.tool, seed, TOOL, first * most, count * most, fast).reshape(count, most)
         rows[:, 1::2] = tools[:, : most - 1]
     return turns, rows.reshape(-1)
 
@@ -98,19 +108,19 @@ def _mixed(law: Mixture, at: Floats) -> Floats:
 # Wichura 1988, "Algorithm AS 241: the percentage points of the normal distribution", Applied Statistics 37, PPND16:
 # relative error about 1e-16. Numerators and denominators, highest power first, for |p - 1/2| <= 0.425, then for
 # r = sqrt(-ln(min(p, 1 - p))) up to 5, and above.
-_CENTRE = (
+CENTRE = (
     (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
      13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
     (5226.495278852545925, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
      5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0),
 )  # fmt: skip
-_TAIL = (
+TAIL = (
     (7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258,
      3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734),
     (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459,
      0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187, 1.0),
 )  # fmt: skip
-_FAR = (
+FAR = (
     (2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386, 0.026532189526576123093,
      0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772),
     (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4,
@@ -123,16 +133,16 @@ def normal_quantiles(at: Floats) -> Floats:
     centred = at - 0.5
     argument = centred * centred
     np.subtract(0.180625, argument, out=argument)
-    found = _ratio(_CENTRE, argument)
+    found = _ratio(CENTRE, argument)
     found *= centred
     out = np.flatnonzero(argument < 0)
     if len(out):
         tails, side = at[out], centred[out]
         depth = np.sqrt(-logarithm(np.minimum(tails, 1.0 - tails)))
         far = depth > 5.0
-        value = _ratio(_TAIL, depth - 1.6)
+        value = _ratio(TAIL, depth - 1.6)
         if far.any():
-            value[far] = _ratio(_FAR, depth[far] - 5.0)
+            value[far] = _ratio(FAR, depth[far] - 5.0)
         found[out] = np.where(side < 0, -value, value)
     return found
 
@@ -152,9 +162,9 @@ def _polynomial(powers: Sequence[float], at: Floats) -> Floats:
     return value
 
 
-_LN2_HIGH = 6.93147180369123816490e-01  # ends in zeros: a whole number below 2**20 times it is exact
-_LN2_LOW = 1.90821492927058770002e-10
-_ODD = tuple(2.0 / (2 * n + 1) for n in range(12, 0, -1))
+LN2_HIGH = 6.93147180369123816490e-01  # ends in zeros: a whole number below 2**20 times it is exact
+LN2_LOW = 1.90821492927058770002e-10
+ODD = tuple(2.0 / (2 * n + 1) for n in range(12, 0, -1))
 
 
 def logarithm(at: Floats) -> Floats:
@@ -165,11 +175,11 @@ def logarithm(at: Floats) -> Floats:
     exponent[low] -= 1
     ratio = (mantissa - 1.0) / (mantissa + 1.0)
     square = ratio * ratio
-    tail = _polynomial(_ODD, square)  # of 2 artanh(ratio), all but the first term
+    tail = _polynomial(ODD, square)  # of 2 artanh(ratio), all but the first term
     tail *= square
     tail *= ratio
     whole = exponent.astype(np.float64)
-    found: Floats = whole * _LN2_HIGH + (2.0 * ratio + (tail + whole * _LN2_LOW))
+    found: Floats = whole * LN2_HIGH + (2.0 * ratio + (tail + whole * LN2_LOW))
     return found
 
 
@@ -181,16 +191,16 @@ def _inverse_factorials(most: int) -> tuple[float, ...]:
     return tuple(reversed(values))
 
 
-_EXP = _inverse_factorials(14)
+EXP = _inverse_factorials(14)
 
 
 def exponential(at: Floats) -> Floats:
     """e to the power of values within -700 to 700 (others are moved there), to about one unit in the last place."""
     limited = np.clip(at, -700.0, 700.0)
     halves = np.rint(limited * 1.4426950408889634)
-    rest = limited - halves * _LN2_HIGH
-    rest -= halves * _LN2_LOW
-    found = _polynomial(_EXP, rest)
+    rest = limited - halves * LN2_HIGH
+    rest -= halves * LN2_LOW
+    found = _polynomial(EXP, rest)
     # 2**halves, by its bits.
     power = ((halves.astype(np.int64) + 1023) << 52).view(np.float64)
     found *= power

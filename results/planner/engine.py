@@ -10,7 +10,7 @@ from harness.protocol.errors import SpecError
 from results.planner import compiled
 from results.planner import kernel as k
 from results.planner.accounts import energy, rollout_account, train_account
-from results.planner.model import Composed, Scenario, mean_duration
+from results.planner.model import TRAIN_CLASSES, Composed, Scenario, mean_duration
 from results.planner.result import (
     AFTER_UPDATE,
     AT_FINISH,
@@ -46,8 +46,11 @@ def simulate(scenario: Scenario, *, backend: str = "auto", records: int = 0) -> 
     if backend == "auto":
         large = expected_turns(scenario) >= WORTH_COMPILING
         backend = "compiled" if large and compiled.available() else "interpreted"
-    advance: Callable[..., int] = compiled.advance() if backend == "compiled" else k.advance
-    state = State(scenario, use_lists=backend == "interpreted", records=records)
+    if backend == "compiled":
+        advance = compiled.advance()
+        state = State(scenario, use_lists=False, records=records, fast=compiled.log_normals)
+    else:
+        advance, state = k.advance, State(scenario, use_lists=True, records=records)
     play(state, advance)
     return _result(scenario, state)
 
@@ -98,7 +101,9 @@ def _result(scenario: Scenario, state: State) -> Result:
         before_st, before_clk = arrays.numpy("warm_st", np.int64), arrays.numpy("warm_clk", np.float64)
     window_s = float(clk[k.NOW] - before_clk[k.NOW])
     workers = scenario.pools.workers
-    train_s = train_account(state, clk, before_clk, warm if warm is not None else ended)
+    train_s = dict.fromkeys(TRAIN_CLASSES, 0.0)
+    if warm is not None:
+        train_s = train_account(state, clk, before_clk, warm)
     rollout_s = rollout_account(clk, before_clk)
     queue = arrays.numpy("left", np.int64)[:taken] * scenario.policy.group_size
     bounded = scenario.policy.max_staleness is not None

@@ -9,15 +9,20 @@ def sift_down(keys: Any, items: Any, size: int) -> None:
     item = items[0]
     place = 0
     child = 1
-    while child < size:
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if keys[child] >= key:
+    last = size - 1
+    while child < last:
+        child += keys[child + 1] < keys[child]  # adding the comparison compiles to no branch: none can be mispredicted
+        least = keys[child]
+        if least >= key:
             break
-        keys[place] = keys[child]
+        keys[place] = least
         items[place] = items[child]
         place = child
         child = 2 * place + 1
+    if child == last and keys[child] < key:
+        keys[place] = keys[child]
+        items[place] = items[child]
+        place = child
     keys[place] = key
     items[place] = item
 

@@ -62,10 +62,13 @@ class Arrays:
 class State:
     """The kernel's arrays for one scenario, and more of them as it asks."""
 
-    def __init__(self, scenario: Scenario, *, use_lists: bool, records: int = 0) -> None:
+    def __init__(
+        self, scenario: Scenario, *, use_lists: bool, records: int = 0, fast: draws.Fast | None = None
+    ) -> None:
         self.scenario = scenario
         self.arrays = Arrays(use_lists=use_lists)
         self.records = records
+        self.fast = fast
         self.parts = np.zeros((4, 0))  # seconds of offload, logprob, train and sync of each update drawn
         self.most_turns = max(scenario.durations.turns) if isinstance(scenario.durations, Composed) else 1
         self.stride = 2 * self.most_turns - 1
@@ -160,7 +163,7 @@ class State:
         self.first = int(names["st"][k.NEXT])
         if names["clk"][k.NOW] == 0 and self.first > 1000 * max(self.chunk, self.scenario.pools.workers):
             raise SpecError("durations, train: so many take no time that the virtual clock does not move")
-        turns, seconds = draws.durations(self.scenario.durations, self.scenario.seed, self.first, self.chunk)
+        turns, seconds = draws.durations(self.scenario.durations, self.scenario.seed, self.first, self.chunk, self.fast)
         self.arrays.put("turns", turns)
         self.arrays.put("draws", seconds)
 
