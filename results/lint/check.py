@@ -52,6 +52,7 @@ class Check:
     unit: str = ""
     slack: float = 0.0
     hint: str = ""  # what often explains such a difference
+    machine: float = MACHINE  # relative difference that arithmetic leaves; 0 where both sides are as they were read
 
     @property
     def tolerance(self) -> float:
@@ -61,7 +62,7 @@ class Check:
     @property
     def _slack(self) -> float:
         size = max(abs(self.left.value), abs(self.right.value))
-        return (MACHINE + self.slack) * size if size < float("inf") else 0.0
+        return (self.machine + self.slack) * size if size < float("inf") else 0.0
 
     @property
     def holds(self) -> bool:

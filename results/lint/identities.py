@@ -231,6 +231,7 @@ def start_before_end(start: Quantity, end: Quantity, unit: str = "s") -> Check:
     """A start against its end."""
     return Check(
         identity="start_before_end",
+        machine=0.0,
         direction=AT_MOST,
         left=start,
         right=end,
@@ -276,6 +277,7 @@ def count_not_negative(count: Quantity, what: str) -> Check:
     """A count against 0."""
     return Check(
         identity="count_not_negative",
+        machine=0.0,
         direction=AT_LEAST,
         left=count,
         right=Quantity.exact(0.0),
@@ -289,6 +291,7 @@ def counts_agree(one: Quantity, two: Quantity, one_words: str, two_words: str, u
     """One thing that was counted in two ways."""
     return Check(
         identity="counts_agree",
+        machine=1e-9,
         direction=EQUAL,
         left=one,
         right=two,
@@ -334,6 +337,7 @@ def counter_grows(before: Quantity, after: Quantity, what: str, unit: str) -> Ch
     """A reading of a counter against the next one."""
     return Check(
         identity="counter_grows",
+        machine=0.0,
         direction=AT_MOST,
         left=before,
         right=after,
@@ -348,6 +352,7 @@ def used_once(times: int, what: str) -> Check:
     """How often a thing that may be used once was used."""
     return Check(
         identity="used_once",
+        machine=0.0,
         direction=AT_MOST,
         left=Quantity.exact(float(times)),
         right=Quantity.exact(1.0),

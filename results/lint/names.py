@@ -165,7 +165,7 @@ def guessed_column(heading: str) -> Column | None:
     if plain in ("hours", "hrs"):
         return known_column("wall_s", "h")
     for suffix, of in _UNIT_SUFFIXES.items():
-        if not unit and plain.endswith(suffix) and plain.removesuffix(suffix) in _BY_HEADING:
+        if not unit and plain not in _BY_HEADING and plain.removesuffix(suffix) in _BY_HEADING:
             plain, unit = plain.removesuffix(suffix), of
     if plain in _BY_HEADING:
         return known_column(_BY_HEADING[plain], unit)
