@@ -184,10 +184,13 @@ def figure_table(figures: Iterable[Figure], notes: Footnotes, *, gpu: bool) -> l
 
 def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
     """What was done against what was planned."""
-    compared = ["tokens to be trained and in the loss mask", _loss(found, notes)]
+    compared = [
+        ["tokens to be trained and in the loss mask", _loss(found, notes)],
+        ["tokens by the engines' own counters and in the replies", _counters(found, notes)],
+    ]
     if found.content_ratio is None:
         said = f"Plan adherence: {notes.unknown(found.why_none or 'nothing was planned')}"
-        return [said, "", *table(["Loss mask", "what"], [compared], "ll")]
+        return [said, "", *table(["Tokens", "what"], compared, "ll")]
     rows = [
         ["trajectories started", f"{found.started:,}"],
         ["content as planned", f"{found.adhering:,} of {found.started:,} ({percent(found.content_ratio)})"],
@@ -197,8 +200,7 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
             _counts(found.turns, found.tool_calls, found.generated_tokens),
         ],
         ["deviations", f"{found.deviation_count:,}"],
-        compared,
-        ["tokens by the engines' own counters and in the replies", _counters(found, notes)],
+        *compared,
         ["tool time beyond the plan, p50", _ns(found.overshoot_p50_ns, notes)],
         ["tool time beyond the plan, p99", _ns(found.overshoot_p99_ns, notes)],
         [
@@ -259,8 +261,7 @@ def _counters(found: Adherence, notes: Footnotes) -> str:
     check = found.engine_tokens
     if check.match is None:
         return notes.unknown(check.why)
-    same = "equal" if check.exact else "they agree"
-    return f"{same if check.match else '**they differ**'}: {escape(check.why)}"
+    return f"{check.agreement if check.match else '**they differ**'}: {escape(check.why)}"
 
 
 def sync_table(proof: SyncProof) -> list[str]:

@@ -47,7 +47,24 @@ class CounterCheck:
     """Readings after an engine's first one at which the two were compared like that; one that disagrees is no match."""
     outside: int = 0
     """Turns before the first or after the last reading: nothing counted them."""
+    until_quiet: bool = False
+    """Whether `match` rests on the readings up to the last one at which no request was under way."""
+    unanswered: int = 0
+    """Turns without a reply between the readings, of which an engine may have counted any number of tokens."""
+    more: int = 0
+    """Tokens that the engines counted beyond all replies, whole: those of `unanswered` turns, if `match`."""
     why: str
+
+    @property
+    def agreement(self) -> str:
+        """How far the two agree, in words; for a match."""
+        if not self.until_quiet:
+            return "equal" if self.exact else "they agree"
+        said = f"{'equal' if self.exact else 'they agree'} up to the last reading with no request under way"
+        if not self.more:
+            return said
+        turns = f"{self.unanswered:,} turn{'s' * (self.unanswered != 1)} without a reply"
+        return f"{said}; {self.more:,} more were counted in all, and {turns} may be what they are of"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +213,20 @@ def _compare(readings: Mapping[str, _Readings], requests: _Requests, last: Mappi
 def _verdict(whole: _Compared, quiet: _Compared | None) -> CounterCheck:
     """`quiet`: up to the last reading at which nothing was under way, where the two must be equal."""
     why, match, exact = whole.seen, whole.match, whole.match is True and not whole.open_
-    if quiet is not None and not quiet.open_ and quiet.match is not None:
+    until_quiet = quiet is not None and not quiet.open_ and quiet.match is not None
+    if quiet is not None and until_quiet:
         why += f". Up to the last reading with no request under way: {quiet.seen}"
-        match, exact = match is not False and quiet.match, quiet.match
+        match, exact = match is not False and bool(quiet.match), bool(quiet.match)
     return CounterCheck(
-        counted=whole.counted, replied=whole.least, match=match, exact=exact, outside=whole.outside, why=why
+        counted=whole.counted,
+        replied=whole.least,
+        match=match,
+        exact=exact,
+        outside=whole.outside,
+        until_quiet=until_quiet,
+        unanswered=whole.cut,
+        more=max(whole.counted - whole.most, 0) if whole.cut else 0,
+        why=why,
     )
 
 
