@@ -7,6 +7,7 @@ from reports.markdown import Footnotes, code, escape, number, table
 from results.comparing.blame import Blame, Effect
 from results.comparing.claims import Claim
 from results.comparing.comparison import Comparison, Pair
+from results.comparing.measures import RunMeasures
 from results.comparing.welch import Contrast
 
 _MOST = 3  # runs named in a table; the rest are counted
@@ -15,13 +16,13 @@ _MOST = 3  # runs named in a table; the rest are counted
 def markdown(found: Sequence[Comparison]) -> str:
     """The page of one or several comparisons."""
     lines: list[str] = []
+    notes = Footnotes()  # of the whole page: their numbers are its own
     for one in found:
-        lines += [*_one(one), ""]
-    return "\n".join(lines).rstrip("\n") + "\n"
+        lines += [*_one(one, notes), ""]
+    return "\n".join([*lines, *notes.lines()]).rstrip("\n") + "\n"
 
 
-def _one(found: Comparison) -> list[str]:
-    notes = Footnotes()
+def _one(found: Comparison, notes: Footnotes) -> list[str]:
     lines = [f"# {escape(title(found))}", ""]
     said = caveats(found)
     lines += [line for text in said for line in (f"> {text}", ">")][:-1]
@@ -29,9 +30,7 @@ def _one(found: Comparison) -> list[str]:
     lines += ["## Sides", "", *_sides(found, notes), ""]
     for pair in found.pairs:
         lines += _pair(pair, found, notes)
-    lines += ["## Machine, driver, versions and settings in which the sides differ", "", *_differences(found), ""]
-    lines += notes.lines()
-    return lines
+    return [*lines, "## Machine, driver, versions and settings in which the sides differ", "", *_differences(found)]
 
 
 def _sides(found: Comparison, notes: Footnotes) -> list[str]:
@@ -45,7 +44,7 @@ def _sides(found: Comparison, notes: Footnotes) -> list[str]:
             [
                 letter,
                 escape(side.label) + (notes.mark(told) if told else ""),
-                escape(joined([f"{run.framework} {run.framework_version or ''}".strip() for run in runs])),
+                escape(joined([_framework(run) for run in runs])),
                 escape(joined([run.placement for run in runs])),
                 f"{len(runs)}",
                 escape(joined([str(run.steps) for run in runs])),
@@ -58,6 +57,11 @@ def _sides(found: Comparison, notes: Footnotes) -> list[str]:
         lines += ["", "Left out, as they have no number in any comparison:", ""]
         lines += [f"- {code(name)} of {escape(label)}: {escape(why)}" for label, name, why in left]
     return lines
+
+
+def _framework(run: RunMeasures) -> str:
+    version = run.framework_version or ""
+    return version if version.startswith(run.framework) else f"{run.framework} {version}".strip()
 
 
 def _pair(pair: Pair, found: Comparison, notes: Footnotes) -> list[str]:
@@ -166,6 +170,7 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
         lines.append(
             f"Most of it: **{code(culprit.name)}**, {_s(culprit.seconds)} s of {_s(found.total.seconds)} s a step."
         )
+        lines.append("*: a change of this part is shown (5 %, Holm over the parts).")
     else:
         lines.append("No single part is shown to have changed with it (5 %, Holm over the parts).")
     if found.within_runs:
@@ -206,7 +211,7 @@ def _share(given: float) -> str:
 def _few(values: Sequence[str]) -> str:
     """The different values of a side's runs, the first of them where there are many."""
     more = f" | {len(values) - _MOST} more" if len(values) > _MOST else ""
-    return escape(" | ".join(values[:_MOST]) + more)
+    return escape(" | ".join(value or "none" for value in values[:_MOST]) + more)
 
 
 def _letters(found: Comparison) -> list[str]:

@@ -170,6 +170,8 @@ def test_several_cells_are_compared_cell_by_cell(
         "# simulated colocated: two: colocated against one: colocated (simulated)",
         "# simulated async: two: async against one: async (simulated)",
     ]
+    defined = [line.partition(":")[0] for line in out.splitlines() if line.startswith("[^")]
+    assert defined == [f"[^{number}]" for number in range(1, len(defined) + 1)]  # one numbering for the page
     code, out, _ = run(capsys, tmp_path / "one")
     assert code == 0
     assert out.count("\n# ") == 0
