@@ -13,7 +13,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -124,83 +125,71 @@ class _Spans:
         self.provider = {"gen_ai.provider.name": provider, "gen_ai.request.model": spec.model}
 
     def all(self) -> Iterator[Span]:
-        """Trajectory by trajectory, then the steps."""
-        inside: dict[str, list[Span]] = defaultdict(list)
-        for span in self._turns():
-            inside[span["traceId"]].append(span)
-        for span in self._tool_calls():
-            inside[span["traceId"]].append(span)
-        for life in self._trajectories():
-            yield life
-            yield from inside.pop(life["traceId"], ())
+        """Trajectory by trajectory, then the steps. Each span is made when it is asked for: there may be millions."""
+        turns, calls = Rows.of(self.run, "turns"), Rows.of(self.run, "tool_calls")
+        inside: dict[str, list[Callable[[], Span]]] = defaultdict(list)
+        for rows, make in ((turns, self._turn), (calls, self._tool_call)):
+            for row, name in enumerate(rows.columns["trajectory_id"]):
+                inside[name].append(partial(make, rows, row))
+        lives = Rows.of(self.run, "trajectories")
+        for row, name in enumerate(lives.columns["trajectory_id"]):
+            yield self._trajectory(lives, row)
+            yield from (make() for make in inside.pop(name, ()))
         for orphans in inside.values():  # their trajectory was not recorded
-            yield from orphans
-        yield from self._steps()
+            yield from (make() for make in orphans)
+        steps = Rows.of(self.run, "steps")
+        yield from (self._step(steps, row) for row in range(steps.count))
 
-    def _trajectories(self) -> Iterator[Span]:
-        rows = Rows.of(self.run, "trajectories")
-        c = rows.columns
-        spec = self.run.spec
-        for row, name in enumerate(c["trajectory_id"]):
-            status, tokens = c["status"][row], c["generated_tokens"][row]
-            attributes = self._common("invoke_agent", name) | self.provider
-            attributes |= {"gen_ai.agent.name": spec.workload, "gen_ai.usage.output_tokens": tokens}
-            attributes |= {f"bench.trajectory.{key}": value for key, value in rows.known(row, _LIFE).items()}
-            failed = status if status not in ("ok", "open") else None
-            span = self._span(name, (), f"invoke_agent {spec.workload}", INTERNAL, c["start_ns"][row], c["end_ns"][row])
-            yield _finish(span, attributes, failed, c["message"][row] if self.content else None)
+    def _trajectory(self, rows: Rows, row: int) -> Span:
+        c, spec = rows.columns, self.run.spec
+        name, status, tokens = c["trajectory_id"][row], c["status"][row], c["generated_tokens"][row]
+        attributes = self._common("invoke_agent", name) | self.provider
+        attributes |= {"gen_ai.agent.name": spec.workload, "gen_ai.usage.output_tokens": tokens}
+        attributes |= {f"bench.trajectory.{key}": value for key, value in rows.known(row, _LIFE).items()}
+        failed = status if status not in ("ok", "open") else None
+        span = self._span(name, (), f"invoke_agent {spec.workload}", INTERNAL, c["start_ns"][row], c["end_ns"][row])
+        return _finish(span, attributes, failed, c["message"][row] if self.content else None)
 
-    def _turns(self) -> Iterator[Span]:
-        rows = Rows.of(self.run, "turns")
-        c = rows.columns
-        for row, name in enumerate(c["trajectory_id"]):
-            start, end, reason = c["start_ns"][row], c["end_ns"][row], c["stop_reason"][row]
-            span = self._span(name, ("chat", c["turn"][row], start), f"chat {self.run.spec.model}", CLIENT, start, end)
-            attributes = self._common("chat", name) | self.provider
-            attributes |= {"gen_ai.usage.input_tokens": c["prompt_tokens"][row]}
-            attributes |= {"gen_ai.usage.output_tokens": c["generated_tokens"][row]}
-            attributes |= {"gen_ai.response.finish_reasons": [reason] if reason else None}
-            attributes |= _server(c["engine"][row])
-            attributes |= {
-                f"bench.{key}": c[key][row] for key in ("turn", "version_start", "version_end", "cache_break")
-            }
-            failed = (reason or "no_reply") if c["generated_tokens"][row] is None else None
-            yield _finish(span, attributes, failed, None)
+    def _turn(self, rows: Rows, row: int) -> Span:
+        c, name = rows.columns, rows.columns["trajectory_id"][row]
+        start, end, reason = c["start_ns"][row], c["end_ns"][row], c["stop_reason"][row]
+        span = self._span(name, ("chat", c["turn"][row], start), f"chat {self.run.spec.model}", CLIENT, start, end)
+        attributes = self._common("chat", name) | self.provider
+        attributes |= {"gen_ai.usage.input_tokens": c["prompt_tokens"][row]}
+        attributes |= {"gen_ai.usage.output_tokens": c["generated_tokens"][row]}
+        attributes |= {"gen_ai.response.finish_reasons": [reason] if reason else None}
+        attributes |= _server(c["engine"][row])
+        attributes |= {f"bench.{key}": c[key][row] for key in ("turn", "version_start", "version_end", "cache_break")}
+        failed = (reason or "no_reply") if c["generated_tokens"][row] is None else None
+        return _finish(span, attributes, failed, None)
 
-    def _tool_calls(self) -> Iterator[Span]:
-        rows = Rows.of(self.run, "tool_calls")
-        c = rows.columns
-        for row, name in enumerate(c["trajectory_id"]):
-            tool, start, status = c["tool"][row] or "unknown", c["start_ns"][row], c["status"][row]
-            call = c["turn"][row] if c["call"][row] is None else c["call"][row]
-            span = self._span(name, ("tool", call, start), f"execute_tool {tool}", INTERNAL, start, c["end_ns"][row])
-            attributes = self._common("execute_tool", name)
-            attributes |= {"gen_ai.tool.name": tool, "gen_ai.tool.call.id": f"{name}/{call}"}
-            attributes |= {"gen_ai.tool.type": "function"}
-            if self.content and c["argument"][row] is not None:
-                argument = {_ARGUMENTS.get(tool, "argument"): c["argument"][row]}
-                attributes["gen_ai.tool.call.arguments"] = json.dumps(argument, ensure_ascii=False)
-            for key in ("turn", "planned_ns", "observation_tokens", "observation_bytes", "http_status", "served_ns"):
-                attributes[f"bench.{key}"] = c[key][row]
-            failed = None if status in (None, "ok") else status
-            yield _finish(span, attributes, failed, c["detail"][row] if self.content else None)
+    def _tool_call(self, rows: Rows, row: int) -> Span:
+        c, name = rows.columns, rows.columns["trajectory_id"][row]
+        tool, start, status = c["tool"][row] or "unknown", c["start_ns"][row], c["status"][row]
+        call = c["turn"][row] if c["call"][row] is None else c["call"][row]
+        span = self._span(name, ("tool", call, start), f"execute_tool {tool}", INTERNAL, start, c["end_ns"][row])
+        attributes = self._common("execute_tool", name)
+        attributes |= {"gen_ai.tool.name": tool, "gen_ai.tool.call.id": f"{name}/{call}"}
+        attributes |= {"gen_ai.tool.type": "function"}
+        if self.content and c["argument"][row] is not None:
+            argument = {_ARGUMENTS.get(tool, "argument"): c["argument"][row]}
+            attributes["gen_ai.tool.call.arguments"] = json.dumps(argument, ensure_ascii=False)
+        for key in ("turn", "planned_ns", "observation_tokens", "observation_bytes", "http_status", "served_ns"):
+            attributes[f"bench.{key}"] = c[key][row]
+        failed = None if status in (None, "ok") else status
+        return _finish(span, attributes, failed, c["detail"][row] if self.content else None)
 
-    def _steps(self) -> Iterator[Span]:
-        """Each step in the trace of the run, with a link to every trajectory that it trained on."""
-        rows = Rows.of(self.run, "steps")
-        c = rows.columns
-        run = self.run.run_id
-        for row, step in enumerate(c["step"]):
-            span = self._span(
-                "", ("step", step, c["start_ns"][row]), f"step {step}", INTERNAL, c["start_ns"][row], None
-            )
-            span["endTimeUnixNano"] = str(c["end_ns"][row] + self.offset)
-            del span["parentSpanId"]
-            names = c["trajectory_ids"][row]
-            span["links"] = [{"traceId": trace_id(run, name), "spanId": span_id(run, name)} for name in names]
-            keys = ("step", "policy_version", "trained_at", "trajectories", "loss_tokens", "reward_mean")
-            attributes = {"bench.run_id": run} | {f"bench.step.{key}": c[key][row] for key in keys}
-            yield _finish(span, attributes, None, None)
+    def _step(self, rows: Rows, row: int) -> Span:
+        """A step is in the trace of the run, with a link to every trajectory that it trained on."""
+        c, run = rows.columns, self.run.run_id
+        step, start = c["step"][row], c["start_ns"][row]
+        span = self._span("", ("step", step, start), f"step {step}", INTERNAL, start, c["end_ns"][row])
+        del span["parentSpanId"]
+        names = c["trajectory_ids"][row]
+        span["links"] = [{"traceId": trace_id(run, name), "spanId": span_id(run, name)} for name in names]
+        keys = ("step", "policy_version", "trained_at", "trajectories", "loss_tokens", "reward_mean")
+        attributes = {"bench.run_id": run} | {f"bench.step.{key}": c[key][row] for key in keys}
+        return _finish(span, attributes, None, None)
 
     def _common(self, operation: str, trajectory: str) -> dict[str, Any]:
         named = {"gen_ai.operation.name": operation, "gen_ai.conversation.id": trajectory}

@@ -7,7 +7,9 @@ turns and tool calls inside. Every row of `spans` is exactly one slice whose cat
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +27,7 @@ NOT_COUNTERS = frozenset({"host", "gpu", "engine", "mono_ns", "uncertainty_ns", 
 UNKNOWN_VERSION = -1
 UNKNOWN_ENGINE = "engine not told"
 Args = dict[str, Any]
+Tracks = dict[tuple[str, str], dict[str, list[Slice]]]  # (host, pool) -> unit -> its slices
 _PLACE, _OWNER, _SYNC_OWNER = ("host", "pid", "start_ns", "end_ns"), ("trajectory_id", "turn"), ("pool", "unit")
 _TURN = ("turn", "engine", "prompt_tokens", "generated_tokens", "version_start", "version_end", "stop_reason")
 _CALL = ("turn", "tool", "call", "argument", "planned_ns", "status", "observation_tokens", "served_ns", "detail")
@@ -53,67 +56,59 @@ class _Export:
         self.trace = TraceFile(file)
         self.hidden = frozenset() if content else CONTENT
         self.spans = Rows.of(run, "spans")
-        self.details = self._typed("turns", _OWNER, _TURN) | self._typed("tool_calls", _OWNER, _CALL)
+        self.turns, self.calls = self._typed("turns", _OWNER, _TURN), self._typed("tool_calls", _OWNER, _CALL)
         self.syncs = self._typed("weight_syncs", _SYNC_OWNER, _SYNC)
-        self.flows: dict[tuple[int, int], int] = {}  # (version, row of spans) -> flow from its step to the sync
-        engines = pc.unique(run.tables["turns"]["engine"]).to_pylist() + [
-            args["engine"] for args in self.syncs.values() if "engine" in args
-        ]
-        engines += pc.unique(run.tables["engine_samples"]["engine"]).to_pylist()
-        self.engines = {engine for engine in engines if engine is not None}
+        self.flows: dict[int, int] = {}  # row of spans -> flow from the step that made its version
+        named = [run.tables[name]["engine"] for name in ("turns", "weight_syncs", "engine_samples")]
+        self.engines = {engine for column in named for engine in pc.unique(column).to_pylist() if engine is not None}
 
     def write(self) -> None:
         bounds = bounds_ns(self.run) or (0, 0)
         self.trace.clock(bounds[0], wall_minus_mono_ns(self.run))
-        self._link_syncs()
-        self._run(*bounds)
+        self._run(*bounds, self._link_syncs())
         by_trajectory, by_engine = self._pools()
         self._engines(by_engine)
         self._sampled()
         self._trajectories(by_trajectory)
 
-    def _typed(self, table: str, owner: tuple[str, ...], names: tuple[str, ...]) -> dict[tuple[Any, ...], Args]:
-        """The attributes that a typed table holds of a span, by what both say of it."""
-        rows = Rows.of(self.run, table)
-        wanted = tuple(name for name in names if name not in self.hidden)
-        keys = zip(*(rows.columns[name] for name in (*owner, *_PLACE)), strict=True)
-        return {key: rows.known(row, wanted) for row, key in enumerate(keys)}
-
-    def _of_span(self, row: int, owner: tuple[str, ...], typed: dict[tuple[Any, ...], Args]) -> Args:
-        return typed.get(tuple(self.spans.columns[name][row] for name in (*owner, *_PLACE)), {})
+    def _typed(self, table: str, owner: tuple[str, ...], names: tuple[str, ...]) -> "_Typed":
+        return _Typed.of(Rows.of(self.run, table), owner, tuple(name for name in names if name not in self.hidden))
 
     def _sync(self, row: int) -> Args:
         is_sync = self.spans.columns["phase"][row] == Phase.WEIGHT_SYNC
-        return self._of_span(row, _SYNC_OWNER, self.syncs) if is_sync else {}
+        return self.syncs.of_span(self.spans, row) if is_sync else {}
 
-    def _link_syncs(self) -> None:
-        """An arrow from the step that made a version to each sync that brought it."""
+    def _link_syncs(self) -> dict[int, list[int]]:
+        """An arrow from the step that made a version to each sync that brought it: the flows of each version."""
         steps = Rows.of(self.run, "steps").columns
         began = dict(zip(steps["policy_version"], steps["start_ns"], strict=True))
+        found: dict[int, list[int]] = defaultdict(list)
         for row in range(self.spans.count):
             version = self._sync(row).get("version", UNKNOWN_VERSION)
             if version in began and began[version] <= self.spans.columns["start_ns"][row]:
-                self.flows[version, row] = len(self.flows) + 1
+                self.flows[row] = len(self.flows) + 1
+                found[version].append(self.flows[row])
+        return found
 
-    def _run(self, first: int, last: int) -> None:
+    def _run(self, first: int, last: int, flows: dict[int, list[int]]) -> None:
         trace, run = self.trace, self.run
         process = trace.process(f"run {run.run_id}")
         spec = run.spec
         told = {"framework": spec.framework, "placement": spec.placement.value, "device": spec.device.value}
         told |= {"work_digest": spec.work_digest, "status": str(run.meta.get("status"))}
-        trace.slices(process, "run", [Slice(first, last, run.run_id, "run", told)])
-        steps, out = Rows.of(run, "steps"), defaultdict(list)
-        for (version, _), flow in self.flows.items():
-            out[version].append(flow)
+        trace.slices(process, "run", [Slice(first, last, run.run_id, "run", lambda: told)])
+        steps = Rows.of(run, "steps")
         c = steps.columns
         trace.slices(
             process,
             "steps",
             [
                 Slice(
-                    start, end, f"step {c['step'][row]}", "step", steps.known(row, _STEP), out[c["policy_version"][row]]
+                    *(c["start_ns"][row], c["end_ns"][row], f"step {c['step'][row]}", "step"),
+                    partial(steps.known, row, _STEP),
+                    flows.get(c["policy_version"][row], ()),
                 )
-                for row, (start, end) in enumerate(zip(c["start_ns"], c["end_ns"], strict=True))
+                for row in range(steps.count)
             ],
         )
         weights = Rows.of(run, "weight_syncs")
@@ -157,7 +152,7 @@ class _Export:
         """Writes the spans of pools; returns those of trajectories and of engines, by whose they are."""
         by_trajectory: dict[str, list[Slice]] = defaultdict(list)
         by_engine: dict[str, list[Slice]] = defaultdict(list)
-        tracks: dict[tuple[str, str], dict[str, list[Slice]]] = defaultdict(lambda: defaultdict(list))
+        tracks: Tracks = defaultdict(lambda: defaultdict(list))
         c = self.spans.columns
         for row in range(self.spans.count):
             one = self._slice(row)
@@ -168,39 +163,59 @@ class _Export:
             elif engine in self.engines:
                 by_engine[engine].append(one)
             else:
-                pool = f"{c['pool'][row]} pool" if c["pool"][row] else "no pool"
-                tracks[c["host"][row], pool][unit or f"{c['role'][row]} {c['pid'][row]}"].append(one)
+                place, track = _place(c, row)
+                tracks[place][track].append(one)
+        self._opens(by_trajectory, tracks)
         for (host, pool), units in sorted(tracks.items()):
             process = self.trace.process(f"{pool} on {host}")
             for unit, slices in sorted(units.items()):
                 self.trace.slices(process, unit, slices)
         return by_trajectory, by_engine
 
+    def _opens(self, by_trajectory: dict[str, list[Slice]], tracks: Tracks) -> None:
+        """What began and did not end, beside what did: it names what a process was at when it hung or was killed."""
+        opens = Rows.of(self.run, "opens")
+        c = opens.columns
+        for row, trajectory in enumerate(c["trajectory_id"]):
+            args = partial(opens.known, row, ("phase", "step", "turn", "role", "pid"))
+            one = Slice(c["start_ns"][row], None, c["native_name"][row], "open", args)
+            if trajectory is None:
+                place, track = _place(c, row)
+                tracks[place][track].append(one)
+            elif c["phase"][row] is not None:  # else it is the trajectory itself, which is there already
+                by_trajectory[trajectory].append(one)
+
     def _slice(self, row: int) -> Slice:
         c = self.spans.columns
-        start, end, phase = c["start_ns"][row], c["end_ns"][row], c["phase"][row]
+        category = c["phase"][row]
+        if c["container"][row] or category is None:
+            category = "container"
+        flow = (self.flows[row],) if row in self.flows else ()
+        where = c["start_ns"][row], c["end_ns"][row], c["native_name"][row], category
+        return Slice(*where, partial(self._args, row), (), flow)
+
+    def _args(self, row: int) -> Args:
+        c = self.spans.columns
         args = self.spans.known(row, ("step", "turn", "role", "pid"))
         rest = json.loads(c["attributes_json"][row] or "{}")
         args |= {k: v for k, v in rest.items() if v is not None and not (self.hidden and isinstance(v, str))}
         if c["trajectory_id"][row] is not None:
-            args |= self._of_span(row, _OWNER, self.details)
-        sync = self._sync(row)
-        flow = self.flows.get((sync.get("version", UNKNOWN_VERSION), row))
-        category = "container" if c["container"][row] or phase is None else phase
-        return Slice(start, end, c["native_name"][row], category, args | sync, (), () if flow is None else (flow,))
+            typed = {Phase.GENERATION: self.turns, Phase.TOOL: self.calls}.get(c["phase"][row])
+            args |= typed.of_span(self.spans, row) if typed else {}
+        return args | self._sync(row)
 
-    def _engines(self, syncs: dict[str, list[Slice]]) -> None:
+    def _engines(self, spans: dict[str, list[Slice]]) -> None:
         turns = self.run.tables["turns"].select(["engine", "start_ns", "end_ns"])
         edges: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for engine, start, end in zip(*(column.to_pylist() for column in turns.columns), strict=True):
             edges[engine or UNKNOWN_ENGINE] += [(start, 1), (end, -1)]
-        if not (edges or syncs or self.engines):
+        if not (edges or self.engines):
             return
         process = self.trace.process("engines")
         samples = self.run.tables["engine_samples"]
         for engine in sorted({*self.engines, *edges}):
             track = self.trace.track(process, engine)
-            self.trace.slices(track, "weight sync", syncs.get(engine, []))
+            self.trace.slices(track, "activity", spans.get(engine, []))
             self._counter(track, "turns open", "turn", _running(edges.get(engine, [])))
             self._readings(track, "engine_samples", samples.filter(pc.equal(samples["engine"], engine)))
 
@@ -232,7 +247,8 @@ class _Export:
         names = tuple(name for name in _LIFE if name not in self.hidden)
         groups: dict[str, list[tuple[str, list[Slice]]]] = defaultdict(list)
         for row, trajectory in enumerate(c["trajectory_id"]):
-            life = Slice(c["start_ns"][row], c["end_ns"][row], trajectory, "trajectory", rows.known(row, names))
+            where = c["start_ns"][row], c["end_ns"][row], trajectory, "trajectory"
+            life = Slice(*where, partial(rows.known, row, names))
             groups[c["group_id"][row] or ""].append((trajectory, [life, *inside.pop(trajectory, [])]))
         for trajectory, slices in inside.items():  # of which only spans were recorded
             groups[""].append((trajectory, slices))
@@ -243,6 +259,31 @@ class _Export:
             parent = self.trace.track(process, f"group {group}") if group else process
             for trajectory, slices in members:
                 self.trace.slices(parent, trajectory, slices)
+
+
+def _place(columns: Mapping[str, list[Any]], row: int) -> tuple[tuple[str, str], str]:
+    """Process and track of what a process recorded: its pool on its host, and its unit there."""
+    pool = f"{columns['pool'][row]} pool" if columns["pool"][row] else "no pool"
+    return (columns["host"][row], pool), columns["unit"][row] or f"{columns['role'][row]} {columns['pid'][row]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """The rows of a typed table by the span that each was made of: what both say of it."""
+
+    rows: Rows
+    owner: tuple[str, ...]
+    names: tuple[str, ...]
+    by_span: Mapping[tuple[Any, ...], int]
+
+    @classmethod
+    def of(cls, rows: Rows, owner: tuple[str, ...], names: tuple[str, ...]) -> "_Typed":
+        keys = zip(*(rows.columns[name] for name in (*owner, *_PLACE)), strict=True)
+        return cls(rows, owner, names, {key: row for row, key in enumerate(keys)})
+
+    def of_span(self, spans: Rows, row: int) -> Args:
+        found = self.by_span.get(tuple(spans.columns[name][row] for name in (*self.owner, *_PLACE)))
+        return {} if found is None else self.rows.known(found, self.names)
 
 
 def _running(edges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -4,8 +4,8 @@ Format: https://perfetto.dev/docs/reference/trace-packet-proto. Packets are buil
 (extra `export`) and written one by one, so a trace needs no memory of its own size.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 from harness.protocol.errors import EnvError
@@ -18,13 +18,16 @@ MISSING = "Perfetto's package is not installed: pip install 'agentic-rl-bench[ex
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A stretch of time on a track. `end` None: it never ended, and Perfetto shows it as unfinished."""
+    """A stretch of time on a track. `end` None: it never ended, and Perfetto shows it as unfinished.
+
+    `args` is asked when the slice is written: of a million slices, one at a time has its arguments in memory.
+    """
 
     start: int
     end: int | None
     name: str
     category: str
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Callable[[], Mapping[str, Any]] = dict
     flows_out: Sequence[int] = ()
     flows_in: Sequence[int] = ()
 
@@ -91,7 +94,7 @@ class TraceFile:
                 event.track_event.categories.append(one.category)
                 event.track_event.flow_ids.extend(one.flows_out)
                 event.track_event.terminating_flow_ids.extend(one.flows_in)
-                _annotate(event.track_event, one.args)
+                _annotate(event.track_event, one.args())
                 self._write(event)
                 open_.append(one)
             self._end(track, open_, None)

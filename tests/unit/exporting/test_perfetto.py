@@ -56,7 +56,7 @@ def test_seconds_and_number_of_spans_per_phase(trace: Trace) -> None:
     spans["ns"] = _durations(spans)
     wanted = {name: (len(rows), int(rows["ns"].sum())) for name, rows in spans.groupby("category")}
     assert {"train", "generation", "tool", "weight_sync"} <= set(wanted)
-    ours = "('run', 'step', 'trajectory', 'weights', 'admission', 'failure')"
+    ours = "('run', 'step', 'trajectory', 'weights', 'admission', 'failure', 'open')"
     found = trace.sql(
         f"SELECT category, count(*) AS n, sum(dur) AS ns FROM slice WHERE category NOT IN {ours} GROUP BY category"
     )
@@ -226,9 +226,16 @@ def test_a_run_that_was_cut_shows_what_never_ended(cut_run: Path, tmp_path: Path
     open_ = set(lives.loc[lives["end_ns"].isna(), "trajectory_id"])
     assert open_
     found = trace.sql("SELECT name FROM slice WHERE category = 'trajectory' AND dur = -1")
+    unfinished = trace.sql("SELECT name, ts FROM slice WHERE category = 'open' AND dur = -1 ORDER BY ts, name")
     errors = trace.sql("SELECT name FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0")
     trace.processor.close()
     assert {row["name"] for row in found} == open_
+    opens = trace.run.frame("opens")
+    opens = opens[opens["phase"].notna() | opens["trajectory_id"].isna()]
+    assert len(opens)
+    assert sorted((row["name"], row["ts"]) for row in unfinished) == sorted(
+        opens[["native_name", "start_ns"]].itertuples(index=False, name=None)
+    )
     assert errors == []
 
 
