@@ -1,0 +1,247 @@
+"""Whether a regression check keeps its word: false alarms, planted slow-downs, and power, with real runs' noise.
+
+The noise is that of repeated real runs of one cell (--noise: a folder of their measures, as a baseline is kept). First
+those runs themselves: they are split into two halves in every way (A/A), and each split is checked. Then runs are made
+by a smoothed bootstrap of their residuals (Silverman and Young 1987, Biometrika 74): a run's parts of a step are moved
+together, by what some real run was off, and a little more; so the spread and how the parts vary together are those
+seen. Every made check is a new baseline and new candidates, judged by `bench check`'s own code.
+
+    python benchmarks/false_alarms.py [--record] [--figure docs/power-curve.svg]
+"""
+
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import betaincinv
+from tracked import finish, options
+
+from results.baselines.check import Outcome, check
+from results.comparing.blame import Blame, blame
+from results.comparing.kept import load_baseline
+from results.comparing.measures import PARTS, RunMeasures, Value
+from results.comparing.welch import compare
+
+NOISE = Path(__file__).with_name("noise")
+PHASE = "phase_train_s"
+STEP_TIME = "step_time_s"
+GATES = {STEP_TIME: None, PHASE: None, "goodput_tokens_per_s_gpu": None}
+RATES = ("throughput_tokens_per_s_gpu", "goodput_tokens_per_s_gpu")
+SMOOTHING = 0.5  # of the residuals' own spread: what is added to each, so that no two runs are equal
+LARGE = 0.01  # parts above this share of a step vary; those below are kept as they were
+OCCASIONS = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z")  # of the made baselines: what a check asks for
+SLOWER = (1.15, 1.05)
+CURVE = tuple(range(1, 21))  # per cent
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What real runs of one cell were: their mean parts and rates, and each run's residuals (of logs), by part."""
+
+    template: RunMeasures
+    parts: tuple[str, ...]
+    means: np.ndarray
+    rest_s: float  # of a step: parts too small to vary
+    residuals: np.ndarray  # runs x parts
+    rate_residuals: np.ndarray  # runs x rates: of rate x step time, tokens a step
+
+    @classmethod
+    def of(cls, runs: Sequence[RunMeasures]) -> "Noise":
+        """The noise of runs of one cell."""
+        table = np.array([[run.value(part.name) or 0.0 for part in PARTS] for run in runs])
+        steps = np.array([run.value(STEP_TIME) or 0.0 for run in runs])
+        large = (table.mean(axis=0) > LARGE * steps.mean()) & (table > 0).all(axis=0)
+        logs = np.log(table[:, large])
+        work = np.log(
+            [[(run.value(name) or np.nan) * (run.value(STEP_TIME) or np.nan) for name in RATES] for run in runs]
+        )
+        inflate = np.sqrt(len(runs) / (len(runs) - 1))  # residuals about a mean of their own are too small
+        return cls(
+            template=runs[0],
+            parts=tuple(part.name for part, is_large in zip(PARTS, large, strict=True) if is_large),
+            means=logs.mean(axis=0),
+            rest_s=float(table[:, ~large].sum(axis=1).mean()),
+            residuals=(logs - logs.mean(axis=0)) * inflate,
+            rate_residuals=work - work.mean(axis=0),
+        )
+
+    def draw(self, rng: np.random.Generator, count: int, name: str, *, slower: float = 1.0) -> list[RunMeasures]:
+        """Made runs, with the training of each `slower` times as long."""
+        runs, parts = self.residuals.shape
+        spread = np.cov(self.residuals, rowvar=False).reshape(parts, parts)
+        picked = rng.integers(0, runs, count)
+        more = rng.multivariate_normal(np.zeros(parts), SMOOTHING**2 * spread, count)
+        seconds = np.exp(self.means + (self.residuals[picked] + more) / np.sqrt(1 + SMOOTHING**2))
+        seconds[:, self.parts.index(PHASE)] *= slower
+        made = []
+        for place in range(count):
+            step = float(seconds[place].sum()) + self.rest_s
+            values = dict(self.template.values)
+            for part in PARTS:
+                values[part.name] = Value(0.0)
+            values |= {part: Value(float(s)) for part, s in zip(self.parts, seconds[place], strict=True)}
+            values["phase_other_s"] = Value(self.rest_s)
+            values[STEP_TIME] = Value(step)
+            for column, rate in enumerate(RATES):
+                tokens = (self.template.value(rate) or 0.0) * (self.template.value(STEP_TIME) or 0.0)
+                values[rate] = Value(tokens * float(np.exp(self.rate_residuals[picked[place], column])) / step)
+            occasion = OCCASIONS[place % len(OCCASIONS)]
+            made.append(replace(self.template, run_id=f"{name}-{place}", values=values, started_utc=occasion))
+        return made
+
+
+@dataclass(slots=True)
+class Tally:
+    """Checks of one kind: how many failed at all, failed by the training, were underpowered, and how blame fell."""
+
+    checks: int = 0
+    failed: int = 0
+    by_phase: int = 0
+    underpowered: int = 0
+    blamed: int = 0
+    shown: int = 0
+
+    def add(self, baseline: Sequence[RunMeasures], candidates: Sequence[RunMeasures]) -> None:
+        """One more check."""
+        (cell,) = check(candidates, baseline, GATES)
+        self.checks += 1
+        self.failed += cell.outcome is Outcome.FAILED
+        self.underpowered += any(gate.underpowered for gate in cell.gates)
+        self.by_phase += any(gate.failed and gate.measure.name == PHASE for gate in cell.gates)
+        found = blame(baseline, candidates)
+        self.blamed += isinstance(found, Blame) and found.culprit is not None and found.culprit.name == PHASE
+        contrast = compare([run.value(PHASE) for run in baseline], [run.value(PHASE) for run in candidates], "ratio")
+        self.shown += contrast is not None and contrast.low is not None and contrast.low > 1
+
+    def share(self, count: int) -> float:
+        """A count as a share of the checks."""
+        return round(count / self.checks, 4)
+
+
+def upper_bound(count: int, of: int, confidence: float = 0.95) -> float:
+    """The one-sided exact upper bound of a rate (Clopper and Pearson 1934, Biometrika 26)."""
+    return 1.0 if count == of else float(betaincinv(count + 1, of - count, confidence))
+
+
+def splits(runs: Sequence[RunMeasures]) -> Tally:
+    """A/A over all splits of the real runs into halves. The splits share runs: their rate has no simple interval."""
+    tally = Tally()
+    half = len(runs) // 2
+    for chosen in itertools.combinations(range(len(runs)), half):
+        if len(runs) == 2 * half and 0 not in chosen:
+            continue  # the same split, turned round
+        a = [_on(run, place) for place, run in enumerate(runs) if place in chosen]
+        tally.add(a, [run for place, run in enumerate(runs) if place not in chosen])
+    return tally
+
+
+def _on(run: RunMeasures, place: int) -> RunMeasures:
+    return replace(run, started_utc=OCCASIONS[place % len(OCCASIONS)])
+
+
+def made_checks(
+    noise: Noise, count: int, baseline: int, candidates: int, *, slower: float = 1.0, seed: int = 1
+) -> Tally:
+    """Made checks, each with runs of its own."""
+    rng = np.random.default_rng((seed, round(1000 * slower)))
+    tally = Tally()
+    for _ in range(count):
+        tally.add(
+            noise.draw(rng, baseline, "baseline"),
+            noise.draw(rng, candidates, "candidate", slower=slower),
+        )
+    return tally
+
+
+def draw_curve(path: Path, curve: dict[str, dict[str, float]], caption: str) -> None:
+    """The power curve as an SVG, without a date in it."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "power-curve"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.6))
+    slower = [int(name) for name in curve]
+    for key, label, style in (("found", "check fails", "-"), ("shown", "interval off 1 (reported)", "--")):
+        axes.plot(slower, [100 * curve[str(each)][key] for each in slower], style, label=label, marker="o", ms=3)
+    axes.axvline(10, color="0.6", lw=0.8)
+    axes.annotate("tolerance", (10, 3), xytext=(4, 0), textcoords="offset points", color="0.4", fontsize=8)
+    axes.axhline(95, color="0.8", lw=0.8)
+    axes.set(xlabel="training slower by, %", ylabel="of checks, %", xlim=(0, 20.5), ylim=(-2, 102))
+    axes.legend(frameon=False, fontsize=8)
+    axes.set_title(caption, fontsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """Runs the study, prints the figures."""
+    parser = options(__doc__ or "")
+    parser.add_argument("--noise", type=Path, default=NOISE, help="measures of real runs of one cell")
+    parser.add_argument("--checks", type=int, default=2000, help="made A/A checks (default: %(default)s)")
+    parser.add_argument("--injected", type=int, default=500, help="checks of each slow-down (default: %(default)s)")
+    parser.add_argument("--curve", type=int, default=300, help="checks of each point of the curve; 0: none")
+    parser.add_argument("--baseline", type=int, default=12, help="runs of a made baseline (default: %(default)s)")
+    parser.add_argument("--candidates", type=int, default=6, help="runs that are checked (default: %(default)s)")
+    parser.add_argument("--figure", type=Path, help="where to draw the power curve")
+    given = parser.parse_args()
+    runs = [run for run in load_baseline(given.noise) if not run.problems]
+    noise = Noise.of(runs)
+    sizes = (given.baseline, given.candidates)
+    real = splits(runs)
+    alike = made_checks(noise, given.checks, *sizes)
+    slow = {factor: made_checks(noise, given.injected, *sizes, slower=factor) for factor in SLOWER}
+    curve = {}
+    for per_cent in CURVE if given.curve else ():
+        point = made_checks(noise, given.curve, *sizes, slower=1 + per_cent / 100, seed=2)
+        curve[str(per_cent)] = {"found": point.share(point.by_phase), "shown": point.share(point.shown)}
+    bound = upper_bound(alike.failed, alike.checks)
+    if given.figure and curve:
+        about = (
+            f"{runs[0].framework} {runs[0].placement}, noise of {len(runs)} runs; {sizes[0]} + {sizes[1]} runs a check"
+        )
+        draw_curve(given.figure, curve, about)
+    spread = {
+        part: round(float(s), 4) for part, s in zip(noise.parts, noise.residuals.std(axis=0, ddof=0), strict=True)
+    }
+    large, small = slow[1.15], slow[1.05]
+    return finish(
+        "false_alarms",
+        {
+            "cell": f"{runs[0].framework} {runs[0].placement} {runs[0].device}",
+            "runs": len(runs),
+            "steps_per_run": runs[0].steps,
+            "step_time_sd": round(float(np.std(np.log([run.value(STEP_TIME) or np.nan for run in runs]), ddof=1)), 4),
+            "part_sd": spread,
+            "real_splits": real.checks,
+            "real_splits_failed": real.failed,
+            "made_checks": alike.checks,
+            "made_failed": alike.failed,
+            "made_failed_upper_95": round(bound, 4),
+            "made_underpowered": alike.share(alike.underpowered),
+            "sizes": list(sizes),
+            "injected": large.checks,
+            "slower_15": {
+                "found": large.share(large.by_phase),
+                "blamed": large.share(large.blamed),
+                "underpowered": large.share(large.underpowered),
+            },
+            "slower_5": {"failed": small.share(small.failed), "reported": small.share(small.shown)},
+            "curve": curve,
+            "limits": {"made_failed_upper_95": 0.01, "found_15": 0.95, "blamed_15": 0.95},
+        },
+        ok=bound <= 0.01 and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,
+        description=__doc__ or "",
+        sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py"),
+        record=given.record,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
