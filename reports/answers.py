@@ -2,8 +2,8 @@
 
 from harness.protocol.spec import Load
 from reports.case import Case
-from reports.markdown import Footnotes, escape, number, percent, table
-from results.answers import Answers, answers
+from reports.markdown import Footnotes, escape, number, percent, plural, table
+from results.answers import Answers, answers, doubts
 
 _ENDED = {
     "answered": "the answer was given",
@@ -22,6 +22,9 @@ def answers_section(case: Case, notes: Footnotes) -> list[str]:
     found = answers(case.run)
     if found.why_none is not None:
         return [*lines, f"No answers: {escape(found.why_none)}."]
+    if warned := doubts(found):
+        lines += [f"> **{escape(text[0].upper() + text[1:])}.**" for text in warned]
+        lines += [""]
     lines += table(["Trajectories", "count", "share"], _counts(found, notes), "l")
     if len(found.groups) > 1 or found.groups[0].hops is not None:
         rows = [
@@ -34,7 +37,7 @@ def answers_section(case: Case, notes: Footnotes) -> list[str]:
             for group in found.groups
         ]
         lines += ["", *table(["Hops of the question", "trajectories", "right", "mean reward"], rows)]
-    return [*lines, "", f"n = {found.trajectories:,} trajectories of the whole run that were judged."]
+    return [*lines, "", f"n = {plural(found.trajectories, 'trajectory')} of the whole run, judged."]
 
 
 def _counts(found: Answers, notes: Footnotes) -> list[list[str]]:

@@ -22,6 +22,7 @@ from reports.provenance import (
     verified_on,
 )
 from reports.tables import classes, fresh_verdict, in_order, verdict
+from results.answers import answers, doubts
 from results.collect import collect
 from results.metrics import RunFigures, compute
 from results.store import RunTables, is_collected, load_run
@@ -140,6 +141,7 @@ class Case:
             *([f"- **record**: **{STEPS_ONLY}**: what needs more is not known"] if steps_only(self.run) else []),
             f"- **steady window**: {self._window()}",
             f"- **plan adherence**: {self._adherence(notes)}",
+            *(f"- **answers**: **{escape(text)}**" for text in doubts(answers(self.run))),
             f"- **named time**: {self._coverage(notes)}",
             f"- **staleness**: {self._staleness(notes)}",
             *self._sync(),

@@ -80,6 +80,32 @@ def answers(run: RunTables) -> Answers:
     )
 
 
+MOST = 0.5  # share above which what should be the exception is the rule
+
+
+def doubts(found: Answers) -> tuple[str, ...]:
+    """Why the answers may say more about limits and formats than about the policy; none where nothing hints at it."""
+    said = []
+    if found.turns and found.cut_replies > MOST * found.turns:
+        said.append(
+            f"{_of(found.cut_replies, found.turns, 'reply', 'replies')} cut, by --turn-tokens or the end of the"
+            " context: what they were about to say is not known"
+        )
+    if found.trajectories and not found.calls:
+        said.append("no reply had a call in it")
+    elif found.parse_errors > MOST * found.calls:
+        said.append(f"{_of(found.parse_errors, found.calls, 'call', 'calls')} written in a form that can't be made")
+    if found.trajectories and not found.ended.get("answered"):
+        said.append("no trajectory gave an answer")
+    return tuple(said)
+
+
+def _of(count: int, of: int, one: str, many: str) -> str:
+    if count == of:
+        return f"the only {one} was" if of == 1 else f"all {of:,} {many} were"
+    return f"{count:,} of {of:,} {many} {'was' if count == 1 else 'were'}"
+
+
 def _judged(run: RunTables) -> dict[str, dict[str, Any]]:
     """What was recorded of the judging, by trajectory."""
     found: dict[str, dict[str, Any]] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.cli.output import table
 from reports.served import cache_use, cache_words
+from results.answers import answers, doubts
 from results.learning import decided_by_policy, learning
 from results.metrics import Figure, RunFigures
 from results.store import RunTables
@@ -72,7 +73,7 @@ def summary(found: RunFigures, report: Path, *, gpus: bool, more: Sequence[Row] 
 
 
 def rows_of(run: RunTables, *, planned_faults: int) -> list[Row]:
-    """Rows that only some runs have: tool calls that could go wrong, a reward that the policy decides.
+    """Rows that only some runs have: tool calls that could go wrong, a reward that the policy decides, odd answers.
 
     `planned_faults`: calls that were planned to fail or to answer badly.
     """
@@ -81,6 +82,11 @@ def rows_of(run: RunTables, *, planned_faults: int) -> list[Row]:
         rows.append(_tool_calls(run, planned_faults))
     if decided_by_policy(run):
         rows.append(_reward(run))
+    if warned := doubts(found := answers(run)):
+        given = found.ended.get("answered", 0)
+        rows.append(
+            ("answers", f"{given:,} of {found.trajectories:,}", str(found.trajectories), f"WARNING {'; '.join(warned)}")
+        )
     return rows
 
 

@@ -11,6 +11,7 @@ import pytest
 from harness.cli.summary import Row, rows_of, summary
 from harness.protocol.spec import Device, Load, Placement, RunSpec
 from harness.specs import default_spec
+from results.answers import Answers
 from results.metrics import RunFigures
 from results.schema import COLUMNS, TABLES
 from results.store import RunTables
@@ -74,6 +75,17 @@ def test_a_reward_that_the_policy_decides_is_told_from_first_to_last(changes: di
     ((_, value, _, _),) = rows(spec(tools="mock", **changes), [], (0.5,))
     assert value == "unknown"
     assert rows(spec(tools="mock"), [], (0.0, 1.0)) == []
+
+
+def test_answers_that_say_little_of_the_policy_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Answers(trajectories=3, ended={"silent": 3}, turns=6, calls=0, cut_replies=6)
+    monkeypatch.setattr("harness.cli.summary.answers", lambda _: cut)
+    words, value, n, note = rows(spec(tools="local", load=Load.LIVE), [], (0.0, 0.0))[-1]
+    assert (words, value, n) == ("answers", "0 of 3", "3")
+    assert note.startswith("WARNING all 6 replies were cut, by --turn-tokens")
+    fine = replace(cut, ended={"answered": 3}, calls=3, cut_replies=0)
+    monkeypatch.setattr("harness.cli.summary.answers", lambda _: fine)
+    assert "answers" not in [row[0] for row in rows(spec(tools="local", load=Load.LIVE), [], (0.0, 0.0))]
 
 
 def test_its_rows_stand_in_the_summary() -> None:

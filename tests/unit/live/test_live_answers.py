@@ -13,7 +13,7 @@ from harness.specs import default_spec
 from reports.answers import answers_section
 from reports.markdown import Footnotes
 from reports.provenance import SCRIPTED, caveat, title
-from results.answers import Group, answers
+from results.answers import Answers, Group, answers, doubts
 
 SAID: dict[str, dict[str, Any]] = {
     "a": {"ended": "answered", "answer": "x", "right": True, "hops": 1, "calls": 3, "parse_errors": 1, "thoughts": 2},
@@ -65,6 +65,50 @@ def test_counts_are_of_judged_trajectories() -> None:
         Group(hops=1, trajectories=2, right=1, reward_mean=0.5),
         Group(hops=4, trajectories=1, right=0, reward_mean=0.0),
     )
+
+
+CUT: dict[str, dict[str, Any]] = {
+    name: {"ended": "silent", "answer": None, "right": False, "cut_replies": 4} for name in "abc"
+}
+
+
+def test_replies_that_were_all_cut_are_warned_of_on_the_page() -> None:
+    found = answers(run(said=CUT))
+    assert doubts(found) == (
+        "all 12 replies were cut, by --turn-tokens or the end of the context: what they were about to say is not known",
+        "no reply had a call in it",
+        "no trajectory gave an answer",
+    )
+    page = section(run(said=CUT))
+    assert "> **All 12 replies were cut, by --turn-tokens" in page
+    assert "> **No trajectory gave an answer.**" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ({}, []),
+        ({"turns": 2, "cut_replies": 1}, []),
+        ({"turns": 3, "cut_replies": 2}, ["2 of 3 replies were cut"]),
+        ({"turns": 1, "cut_replies": 1}, ["the only reply was cut"]),
+        ({"calls": 0, "parse_errors": 0}, ["no reply had a call in it"]),
+        ({"calls": 3, "parse_errors": 2}, ["2 of 3 calls were written in a form that can't be made"]),
+        ({"calls": 4, "parse_errors": 2}, []),
+        ({"ended": {"turns": 4}}, ["no trajectory gave an answer"]),
+        ({"trajectories": 0, "ended": {}, "calls": 0, "turns": 0}, []),
+    ],
+)
+def test_what_hints_at_limits_and_formats_is_said(changes: dict[str, Any], warned: list[str]) -> None:
+    fine = Answers(trajectories=4, ended={"answered": 1, "turns": 3}, turns=8, calls=6, tool_calls=6)
+    found = doubts(replace(fine, **changes))
+    assert len(found) == len(warned)
+    for text, start in zip(found, warned, strict=True):
+        assert text.startswith(start)
+
+
+def test_a_fine_run_is_warned_of_nothing() -> None:
+    assert doubts(answers(run())) == doubts(answers(run(Load.FIXED))) == ()
+    assert "**" not in section(run())
 
 
 def test_without_accepted_answers_right_is_unknown() -> None:
