@@ -177,7 +177,7 @@ class Case:
         share = percent(found.content_ratio)
         text = f"{share}: {found.adhering:,} of {found.started:,} started trajectories as planned"
         if found.adhering != found.started:
-            text = f"**{text}** ({found.deviation_count:,} deviations)"
+            text = f"**{text}** ({plural(found.deviation_count, 'deviation')})"
         if found.undercut:
             text += f"; **{found.undercut:,} tool calls were shorter than planned**"
         return text + missing + ("; timing distorted" if found.timing_distorted else "")
@@ -199,7 +199,7 @@ class Case:
         if start.mean is None or start.max is None:
             return notes.unknown("no consumed trajectory has its versions on record")
         text = f"at start mean {start.mean:.2f}, max {start.max:.0f} (bound {found.bound}, n = {start.n:,})"
-        beyond = f"{whole.violations:,} of {whole.at_start.n:,} trajectories of the run beyond the bound"
+        beyond = f"{whole.violations:,} of {plural(whole.at_start.n, 'trajectory')} of the run beyond the bound"
         return f"{text}; " + (f"**{beyond}**" if whole.violations else beyond)
 
     def _energy(self) -> str:

@@ -13,7 +13,7 @@ from reports.consumed import consumed, consumed_table, same_work
 from reports.cost import cost_section
 from reports.fairness import fairness_table
 from reports.learning import learning_section
-from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
+from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
 from reports.provenance import (
     NON_STANDARD,
     SCRIPTED,
@@ -172,7 +172,7 @@ def cell(cases: Sequence[Case], what: str) -> Cell:
 def captions(cases: Sequence[Case], names: Sequence[str], notes: Footnotes) -> str:
     """The line under a table of several runs."""
     told = [
-        f"{escape(name)}: {case.extent(f'n = {len(case.steps)} steps', notes)}"
+        f"{escape(name)}: {case.extent('n = ' + plural(len(case.steps), 'step'), notes)}"
         for name, case in zip(names, cases, strict=True)
     ]
     return f"<sub>{'; '.join(told)}</sub>"
@@ -309,7 +309,7 @@ def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path, notes: Foo
             lines += [f"No phase table: {escape(case.no_window)}."]
         else:
             lines += phase_table(case.figures.phases, case.figures.window)
-            lines += ["", case.caption(f"n = {case.figures.window.steps} steps", notes)]
+            lines += ["", case.caption(f"n = {plural(case.figures.window.steps, 'step')}", notes)]
         straggler = pictures.straggler_picture(case.run, case.steps, folder, f"{stem}-straggler")
         timeline = pictures.timeline_picture(case.run, case.steps, folder, f"{stem}-timeline")
         lines += ["", *_shown(straggler), "", *_shown(timeline)]

@@ -41,13 +41,13 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
     )
     if batch is None:
         return _none(stem, "No straggler chart: no step trained on a trajectory.", folder)
-    text = f"{batch.choice[0].upper()}{batch.choice[1:]}: {len(batch.bars)} trajectories, sorted by completion"
+    text = f"{batch.choice[0].upper()}{batch.choice[1:]}: {plural(len(batch.bars), 'trajectory')}, sorted by completion"
     if batch.gap_s is not None and batch.share is not None:
         of = "the longest trajectory" if relative else "the rollout phase"
         text += f"; median to last {style.duration(batch.gap_s)}, {batch.share:.1%} of {of}"
     if relative:
         text += ". Asynchronous: no step waits for a whole batch, so each bar begins at its trajectory's own start"
-    line = foot(run, f"n = {len(batch.bars)} trajectories of step {batch.step}")
+    line = foot(run, f"n = {plural(len(batch.bars), 'trajectory')} of step {batch.step}")
     return write_picture(stem, text + ".", lambda: straggler.draw(batch, line), folder)
 
 
@@ -67,7 +67,7 @@ def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: 
         return _none(stem, "No timeline: no step ended.", folder)
     span = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     text = f"Phases per pool and trajectories in flight, {span} ({style.duration(made.length_s)})."
-    line = foot(run, f"n = {len(made.steps)} steps")
+    line = foot(run, f"n = {plural(len(made.steps), 'step')}")
     return write_picture(stem, text, lambda: timeline.draw(made, line), folder)
 
 

@@ -156,7 +156,7 @@ def lifetime_table(found: Lifetimes) -> list[str]:
         ]
         for name, value in found.seconds.items()
     ]
-    rows.append([f"**{found.trajectories:,} trajectories**", f"**{seconds(found.total_s)}**", " "])
+    rows.append([f"**{plural(found.trajectories, 'trajectory')}**", f"**{seconds(found.total_s)}**", " "])
     lines = table(["Trajectory-seconds", "time", "share"], rows, "l")
     if found.queued_by_engine:
         lines += ["", "`queued` is the turns' time in which their engine said that it ran none: a lower bound."]
@@ -216,7 +216,7 @@ def adherence_table(found: Adherence, notes: Footnotes) -> list[str]:
     lines = table(["Plan adherence", "what"], rows, "ll")
     if found.deviations:
         shown = [f"- {escape(text)}" for text in found.deviations]
-        lines += ["", f"The first {len(shown)} of {found.deviation_count:,} deviations:", "", *shown]
+        lines += ["", f"The first {len(shown)} of {plural(found.deviation_count, 'deviation')}:", "", *shown]
     return lines
 
 
@@ -225,7 +225,7 @@ def _loss(found: Adherence, notes: Footnotes) -> str:
         text = f"{found.consumed_generated_tokens:,} and {found.loss_tokens:,}"
         return text + (": equal" if found.loss_tokens_match else ": **they differ**")
     if found.loss_tokens is not None and found.loss_steps_unknown:
-        return notes.unknown(f"{found.loss_steps_unknown:,} steps did not record the sum of their loss mask")
+        return notes.unknown(f"{plural(found.loss_steps_unknown, 'step')} without the sum of their loss mask on record")
     if found.loss_tokens is not None:
         return notes.unknown("a consumed trajectory has no token count on record")
     return notes.unknown("no step recorded the sum of its loss mask")
@@ -248,7 +248,7 @@ def staleness_table(found: Staleness, notes: Footnotes) -> list[str]:
     lines = table(["Staleness, versions", "mean", "p50", "p95", "max", "n", "unknown"], rows, "l")
     lines += [
         "",
-        f"Bound asked for: {found.bound}. Beyond it: {found.violations:,} of {found.at_start.n:,} trajectories.",
+        f"Bound asked for: {found.bound}. Beyond it: {found.violations:,} of {plural(found.at_start.n, 'trajectory')}.",
     ]
     if found.tokens_across_sync:
         lines[-1] += f" {found.tokens_across_sync:,} tokens come from turns that a weight sync cut through."
@@ -390,4 +390,4 @@ def _digest(found: Adherence, notes: Footnotes) -> str:
         return notes.unknown(
             "no step trained on a trajectory" if not found.consumed else "a consumed trajectory has no plan"
         )
-    return f"{code(found.consumed_digest)} ({found.consumed:,} trajectories)"
+    return f"{code(found.consumed_digest)} ({plural(found.consumed, 'trajectory')})"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.markdown import UNKNOWN, Footnotes, code, escape, number, one_line, percent, seconds, table
+from reports.markdown import UNKNOWN, Footnotes, code, escape, number, one_line, percent, plural, seconds, table
 
 
 def _cells(line: str) -> list[str]:
@@ -82,3 +82,12 @@ def test_shares_and_times() -> None:
     assert percent(-0.161) == "-16.1%"
     assert seconds(4.2) == "4.20 s"
     assert seconds(451.4) == "451 s"
+
+
+def test_one_is_singular_and_more_are_not() -> None:
+    assert [plural(count, "trajectory") for count in (0, 1, 2)] == ["0 trajectories", "1 trajectory", "2 trajectories"]
+    assert [plural(1_000, what) for what in ("day", "process", "reply")] == [
+        "1,000 days",
+        "1,000 processes",
+        "1,000 replies",
+    ]
