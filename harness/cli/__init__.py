@@ -22,12 +22,14 @@ _VERBS = {
     "check": "check",
     "baseline": "baseline",
     "history": "history",
+    "import": "importing",
     "lint": "lint",
     "list": "listing",
     "logs": "logs",
     "tools": "tools",
     "env": "env",
     "doctor": "doctor",
+    "simulate": "simulate",
 }
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends

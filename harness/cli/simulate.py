@@ -1,0 +1,193 @@
+"""`bench simulate`: what a placement would give, in virtual time."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.output import file_problem, folder_named, table, writable
+from harness.protocol.errors import SpecError
+
+# (flag, type, key of the scenario, help)
+_SETTINGS: tuple[tuple[str, type, str, str], ...] = (
+    ("--median", float, "durations.median_s", "Median seconds of a trajectory (log-normal). Default: 20."),
+    ("--sigma", float, "durations.sigma", "Their spread, in log units. Default: 1."),
+    ("--update-s", float, "pools.train", "Seconds of an update. Default: 15."),
+    ("--sync-s", float, "pools.transfer", "Seconds of a weight sync, after it. Default: 0."),
+    ("--workers", int, "pools.workers", "Trajectories at once. Default: 64."),
+    ("--batch-size", int, "batch_size", "Groups in an update. Default: 64."),
+    ("--group-size", int, "policy.group_size", "Trajectories of one prompt. Default: 1."),
+    ("--max-staleness", int, "policy.max_staleness", "Versions a trajectory may lag (async). Default: no bound."),
+    ("--bound", str, "policy.bound", "admission | discard: how that is kept. Default: admission."),
+    ("--order", str, "policy.order", "first_finished | first_started: which the trainer takes."),
+    ("--in-flight", str, "policy.in_flight", "partial | wait | keep: what new weights do to trajectories that run."
+     " Default: keep (the workshop's)."),
+    ("--over-sampling", float, "policy.over_sampling", "Share of groups started beyond a batch, then cut."),
+    ("--warmup-updates", int, "warmup_updates", "Updates left out of every figure. Default: 0."),
+    ("--seed", int, "seed", "Default: 1."),
+)  # fmt: skip
+MODES = ("synchronous", "async")
+WORKSHOP: dict[str, Any] = {
+    "durations": {"law": "log_normal", "median_s": 20.0, "sigma": 1.0},
+    "pools": {"workers": 64, "train": 15.0},
+    "policy": {"in_flight": "keep"},
+    "batch_size": 64,
+}
+
+
+def _settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    for flag, kind, key, text in reversed(_SETTINGS):
+        function = click.option(flag, key.replace(".", "__"), type=kind, help=text)(function)
+    return function
+
+
+@click.command("simulate", short_help="What a placement would give, in virtual time.")
+@_settings
+@click.option("--mode", help="synchronous | one_step_off | async, or several with commas. Default: synchronous,async.")
+@click.option("--hours", type=float, help="Virtual hours. Default: 1.")
+@click.option("--updates", type=int, help="Updates, instead of hours.")
+@click.option("--seeds", type=int, default=None, help="Seeds of each scenario, from --seed up. Default: 1.")
+@click.option("--sweep", "sweeps", multiple=True, metavar="KEY=VALUES",
+              help="Vary a setting: sigma=0.3,0.6,1 or sigma=0:1.5:16 (from, to, how many); none: unset. Repeats."
+              " Keys: sigma, median, workers, batch_size, update_s, sync_s, mode, max_staleness, ...")  # fmt: skip
+@click.option("-c", "--config", type=click.Path(path_type=Path), metavar="FILE",
+              help="TOML file: a scenario, and [sweep] with lists. Flags win.")  # fmt: skip
+@click.option("-o", "--out", metavar="DIRECTORY", callback=folder_named,
+              help="Write report.md, rows.parquet and figures there.")  # fmt: skip
+@click.option("--jobs", type=int, help="Processes. Default: as many as cores, where the work is worth it.")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread over this Ray cluster (auto, HOST:PORT).")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON lines.")
+def command(
+    mode: str | None,
+    hours: float | None,
+    updates: int | None,
+    seeds: int | None,
+    sweeps: tuple[str, ...],
+    config: Path | None,
+    out: Path | None,
+    jobs: int | None,
+    ray_address: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Simulate rollout workers and a trainer: updates per hour, how busy the workers are, how stale the data.
+
+    Example: bench simulate --sweep sigma=0:1.5:16 --out simulated
+
+    Without flags it is the workshop of 64 workers: trajectories of 20 s median and spread 1, updates of 15 s, one hour,
+    synchronous beside async. The same seed gives the same figures on every machine, however the work is spread.
+    """
+    from reports.simulated import grid, write_simulated
+    from results.planner.scenario_file import read_toml
+    from results.planner.sweep import cells, put, run
+
+    given = read_toml(config) if config is not None else {}
+    axes = given.pop("sweep", {})
+    if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
+        raise SpecError("sweep: allowed is a table of lists, e.g. sigma = [0.3, 1.0]")
+    file_seeds = given.pop("seeds", 1)
+    base = _merged(WORKSHOP, given)
+    for name, value in settings.items():
+        if value is not None:
+            put(base, name.replace("__", "."), value)
+    _horizon(base, hours, updates)
+    axes |= dict(_axis(text) for text in sweeps)
+    if mode is not None:
+        axes = {name: values for name, values in axes.items() if name != "mode"} | {"mode": mode.split(",")}
+    elif "mode" not in axes and "mode" not in base.get("policy", {}):
+        axes["mode"] = list(MODES)
+    seeds = file_seeds if seeds is None else seeds
+    if not isinstance(seeds, int):
+        raise SpecError(f"seeds = {seeds!r}: allowed is a whole number from 1 up")
+    found = cells(base, axes, seeds)
+    if out is not None:
+        writable(out, "give another folder with --out")
+    rows = run(found, jobs=jobs, ray_address=ray_address, progress=_progress(len(found)))
+    names = list(axes)
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+    else:
+        header, lines = grid(rows, names)
+        click.echo(table(lines, header))
+        click.echo("simulated in virtual time: nothing was measured; what the columns mean: docs/simulator.md")
+    if out is not None:
+        try:
+            paths = write_simulated(
+                rows, names, out, title="Simulated placements", scenario=json.dumps(base, indent=2, sort_keys=True)
+            )
+        except OSError as error:
+            raise file_problem(error, "the report can't be written") from None
+        click.echo(f"wrote {', '.join(str(path) for path in paths)}", err=True)
+    return 0
+
+
+def _merged(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """`given` over `base`: tables join key by key, but another law replaces the whole law."""
+    found = {name: dict(value) if isinstance(value, dict) else value for name, value in base.items()}
+    for name, value in given.items():
+        if name == "durations" or not isinstance(value, dict) or not isinstance(found.get(name), dict):
+            if name == "durations" and isinstance(value, dict) and "law" not in value:
+                value = {**found[name], **value}
+            found[name] = value
+        else:
+            found[name] |= value
+    return found
+
+
+def _horizon(base: dict[str, Any], hours: float | None, updates: int | None) -> None:
+    if hours is not None and updates is not None:
+        raise click.UsageError("--hours and --updates exclude each other")
+    if hours is not None:
+        base["horizon_s"] = hours * 3600
+        base.pop("horizon_updates", None)
+    elif updates is not None:
+        base["horizon_updates"] = updates
+        base.pop("horizon_s", None)
+    elif "horizon_s" not in base and "horizon_updates" not in base:
+        base["horizon_s"] = 3600.0
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    """`sigma=0.3,1` or `sigma=0:1.5:16`.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    name, sign, rest = text.partition("=")
+    if not sign or not name.strip() or not rest.strip():
+        raise SpecError(f"--sweep {text}: allowed is KEY=VALUE,VALUE,... or KEY=FROM:TO:COUNT")
+    ends = rest.split(":")
+    if len(ends) == 3:
+        try:
+            low, high, count = float(ends[0]), float(ends[1]), int(ends[2])
+        except ValueError:
+            raise SpecError(f"--sweep {text}: allowed is KEY=FROM:TO:COUNT with numbers") from None
+        if not 2 <= count <= 100_000:
+            raise SpecError(f"--sweep {text}: allowed is a count from 2 to 100000")
+        values: list[Any] = [round(low + (high - low) * step / (count - 1), 12) for step in range(count)]
+        whole = all(value == int(value) for value in values) and "." not in rest
+        return name.strip(), [int(value) for value in values] if whole else values
+    return name.strip(), [_value(part.strip()) for part in rest.split(",")]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None if text == "none" else text
+
+
+def _progress(total: int) -> Callable[[int, int], None] | None:
+    if total < 20 or not sys.stderr.isatty():
+        return None
+
+    def tell(done: int, of: int) -> None:
+        click.echo(f"\r{done}/{of} scenarios", nl=done == of, err=True)
+
+    return tell

@@ -1,0 +1,180 @@
+"""`bench simulate`: flags, TOML, sweeps; the same figures however the work is spread."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from scenarios import scenarios
+
+from harness.cli import call
+from harness.protocol.errors import SpecError
+from results.planner.model import Composed, Empirical, LogNormal
+from results.planner.scenario_file import durations_of, mapping_of, scenario_of
+from results.planner.sweep import cells, run
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(scenarios())
+def test_a_scenario_survives_its_mapping_and_json(scenario):
+    assert scenario_of(json.loads(json.dumps(mapping_of(scenario)))) == scenario
+
+
+def rows(capsys, *arguments: str) -> list[dict]:
+    assert call(["simulate", "--json", *arguments]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_without_flags_it_is_the_workshop(capsys):
+    synchronous, free = rows(capsys)
+
+    assert (synchronous["policy"], free["policy"]) == ("synchronous", "async, unbounded")
+    assert 10 <= synchronous["updates"] <= 18
+    assert 104 <= free["updates"] <= 113
+    assert synchronous["updates_per_hour_theory"] == pytest.approx(14.50, abs=0.01)
+    assert free["updates_per_hour_theory"] == pytest.approx(109.18, abs=0.01)
+
+
+def test_the_table_says_that_it_is_simulated_and_flags_what_is_unstable(capsys):
+    assert call(["simulate", "--mode", "async", "--workers", "256", "--updates", "300"]) == 0
+
+    out = capsys.readouterr().out
+    assert "simulated in virtual time" in out
+    assert "unstable" in out
+
+
+def test_a_sweep_of_axes_and_seeds(capsys):
+    found = rows(capsys, "--sweep", "sigma=0:1:3", "--sweep", "workers=32,64", "--seeds", "2", "--seed", "5")
+
+    assert len(found) == 3 * 2 * 2 * 2  # the last: the two modes
+    assert [row["seed"] for row in found[:2]] == [5, 6]
+    assert {row["sigma"] for row in found} == {0, 0.5, 1}
+    fastest = max(found, key=lambda row: row["updates"])
+    assert (fastest["sigma"], fastest["workers"], fastest["mode"]) == (0, 64, "async")
+
+
+def test_what_a_mode_has_no_use_for_is_left_out_of_it(capsys):
+    found = rows(capsys, "--sweep", "max_staleness=none,0,1,2", "--hours", "0.2")
+
+    assert [row["policy"].split()[0] for row in found].count("synchronous") == 1
+    assert [row["max_staleness"] for row in found if row["mode"] == "async"] == [None, 0, 1, 2]
+
+
+def test_a_toml_file_and_flags_that_win(tmp_path, capsys):
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        """
+        batch_size = 8
+        horizon_updates = 40
+        warmup_updates = 5
+        [durations]
+        law = "composed"
+        turns = [[2, 9]]
+        generation = { law = "log_normal", median_s = 4, sigma = 0.5 }
+        tool = { law = "mixture", parts = [
+            { weight = 60, law = "log_normal", median_s = 10, sigma = 0.6 },
+            { weight = 40, law = "log_normal", median_s = 25, sigma = 0.8 } ] }
+        [policy]
+        group_size = 3
+        in_flight = "partial"
+        [pools]
+        workers = 24
+        slow_down = { concurrency = [1, 24], factor = [1.0, 2.0] }
+        rollout_gpus = 4
+        rollout_watts = { generating = 600, tool_wait = 120, weight_sync = 150, wait_train = 110 }
+        train_gpus = 4
+        train_watts = { train = 650, wait_rollout = 110, weight_sync = 150 }
+        [sweep]
+        max_staleness = [1, 4]
+        mode = ["async"]
+        """
+    )
+
+    found = rows(capsys, "-c", str(file), "--update-s", "33", "--seed", "3")
+
+    assert [row["max_staleness"] for row in found] == [1, 4]
+    assert found[0]["updates"] == 35
+    assert found[0]["energy_j"] > 0
+    assert found[0]["train_train_s"] == pytest.approx(35 * 33)
+    assert found[0]["updates_per_hour"] < found[1]["updates_per_hour"]
+
+
+def test_the_report_is_written_whole(tmp_path):
+    out = tmp_path / "simulated"
+
+    assert call(["simulate", "--sweep", "sigma=0.3,1", "--seeds", "2", "-o", str(out)]) == 0
+
+    report = (out / "report.md").read_text()
+    assert "nothing was measured" in report
+    table = pq.read_table(out / "rows.parquet")
+    assert table.num_rows == 8
+    assert table.schema.field("updates_per_hour").metadata == {b"unit": b"1/h"}
+    for name in ("updates_per_hour.svg", "updates_per_hour.png"):
+        assert f"figures/{name}" in report or (out / "figures" / name).stat().st_size > 10_000
+    before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert call(["simulate", "--sweep", "sigma=0.3,1", "--seeds", "2", "-o", str(out)]) == 0
+    assert before == {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mode", "sideways"], "mode = sideways"),
+        (["--sigma", "-1"], "sigma = -1"),
+        (["--workers", "0"], "workers = 0"),
+        (["--sweep", "sigmo=1"], "sigmo: unknown"),
+        (["--sweep", "sigma"], "--sweep sigma"),
+        (["--sweep", "sigma=0:1:1"], "count from 2"),
+        (["--sweep", "sigma=wide"], "sigma = 'wide'"),
+        (["--hours", "1", "--updates", "3"], "exclude each other"),
+        (["--seeds", "0"], "0 scenarios"),
+        (["-c", "/nowhere/at/all.toml"], "cannot be read"),
+        (["--median", "nan"], "median_s = nan"),
+        (["--jobs", "0"], "jobs = 0"),
+        (["--mode", "async", "--bound", "discard"], "give max_staleness"),
+        (["--updates", "5", "--warmup-updates", "5"], "nothing of 5 updates would be left"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_exit_2(arguments, words, capsys):
+    assert call(["simulate", *arguments]) == 2
+
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.err.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"law": "normal"}, "durations.law = normal"),
+        ({"law": "log_normal", "median_s": 1}, "durations.sigma: missing"),
+        ({"law": "log_normal", "median_s": 1, "sigma": 1, "mean": 3}, "durations.mean: unknown"),
+        ({"law": "empirical", "values": []}, "at least one recorded duration"),
+        ({"law": "composed", "turns": [0], "generation": 1}, "turns = 0"),
+        ({"law": "composed", "turns": [[1]], "generation": 1}, "is no range"),
+        ({"law": "mixture", "parts": [{"law": "fixed", "seconds": 1}]}, "parts[0].weight: missing"),
+        (0, "no time at all"),
+        ("long", "allowed is a table"),
+    ],
+)
+def test_a_wrong_law_names_its_key(value, words):
+    with pytest.raises(SpecError) as caught:
+        scenario_of({"durations": value, "horizon_s": 1.0})
+
+    assert words in str(caught.value)
+
+
+def test_laws_in_short():
+    assert durations_of({"law": "empirical", "values": [1, 2]}) == Empirical((1, 2))
+    composed = durations_of({"law": "composed", "turns": [[2, 4], 9], "generation": 1})
+    assert isinstance(composed, Composed)
+    assert composed.turns == (2, 3, 4, 9)
+    assert durations_of({"law": "log_normal", "median_s": 20, "sigma": 1}) == LogNormal(20, 1)
+
+
+def test_other_processes_give_the_same_rows():
+    base = {"durations": {"law": "log_normal", "median_s": 20, "sigma": 1}, "horizon_s": 1800.0}
+    sweep = cells(base, {"workers": [16, 64], "mode": ["synchronous", "async"]}, seeds=2)
+
+    assert run(sweep, jobs=2) == run(sweep, jobs=1)
