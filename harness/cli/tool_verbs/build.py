@@ -53,7 +53,10 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
             from workloads.deep_research.corpus.loaders import import_corpus
 
             folder, named = Path(out), parse_columns(columns, PAGE_COLUMNS) if columns is not None else None
-            facts = import_corpus(Path(what), folder, columns=named, progress=_progress(), skipped=skipped)
+            shown = _progress()
+            facts = import_corpus(Path(what), folder, columns=named, progress=shown, skipped=skipped)
+            if shown is not None:
+                click.echo(err=True)  # how many there are was not known before: the line of their number ends here
     except sqlite3.OperationalError as error:  # a full disk, as SQLite tells it
         raise EnvError(f"the corpus can't be built: {error}; free some space, or name another folder with -o") from None
     except OSError as error:
@@ -72,8 +75,7 @@ def _progress() -> "Progress | None":
         return None
 
     def show(done: int, total: int | None) -> None:
-        of = "" if total is None else f" of {total:,}"
-        end = "\n" if done == total else ""
-        click.echo(f"\r{done:,}{of} pages{end}", nl=False, err=True)
+        counted = plural(done, "page") if total is None else f"{done:,} of {plural(total, 'page')}"
+        click.echo(f"\r{counted}" + ("\n" if done == total else ""), nl=False, err=True)
 
     return show
