@@ -88,7 +88,8 @@ def selection(run: RunTables, window: Window) -> Selection:
     groups = int(rows["group_id"].nunique())
     told = {"groups": groups, "admitted": len(rows), "trained": int(rows["trained"].sum())}
     if groups < FEWEST_GROUPS:
-        note = f"{groups} groups were admitted early enough in the window, fewer than {FEWEST_GROUPS}"
+        were = "group was" if groups == 1 else "groups were"
+        note = f"{groups} {were} admitted early enough in the window, fewer than {FEWEST_GROUPS}"
         return Selection(ratios=dict.fromkeys(QUANTITIES), note=note, **told)
     ratios = {name: _ratio(rows, column) for name, column in QUANTITIES.items()}
     unplanned = None if any(ratios.values()) else "the plans are not known"
