@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from results.comparing.measures import OTHER, PARTS, RunMeasures
+from results.comparing.measures import EXPOSED, OTHER, PARTS, RunMeasures
 from results.comparing.paired import by_plan, common_plans
 from results.comparing.welch import Contrast, Noise, compare, compare_steps, holm
 
@@ -69,9 +69,11 @@ def blame(
     for run in (*a, *b):
         if run.value(STEP_TIME) is None:
             return f"{run.run_id}: {run.why(STEP_TIME)}"
+        if run.value(OTHER) is None:
+            return f"{run.run_id}: {run.why(OTHER)}"
     if not a or not b:
         return "a side has no run"
-    names = [name for name in NAMED if any(run.value(name) for run in (*a, *b))]
+    names = [name for name in _named((*a, *b)) if any(run.value(name) for run in (*a, *b))]
     paired = len(a) == len(b) == 1 and noise is None
     steps = _paired(a[0], b[0], names) if paired else None
     made: list[tuple[str, float, float, Contrast | None]] = []
@@ -108,6 +110,13 @@ def blame(
         within_runs=steps is not None,
         runs=(len(a), len(b)),
     )
+
+
+def _named(runs: Sequence[RunMeasures]) -> tuple[str, ...]:
+    """The parts to split over: where a run does not know what it waited for, the waits are whole."""
+    if all(run.value(name) is not None for run in runs for name in EXPOSED):
+        return NAMED
+    return (*(name for name in NAMED if name not in EXPOSED), "phase_generation_s", "phase_wait_rollout_s")
 
 
 def _values(runs: Sequence[RunMeasures], name: str) -> list[float]:

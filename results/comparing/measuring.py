@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from harness.protocol.spec import SYSTEM_FIELDS, Device, Load, Policy
 from results.adherence import consumed_digest
 from results.classes import Class
-from results.comparing.measures import MEASURES, PARTS, RunMeasures, StepSeries, Value
-from results.comparing.parts import Parts, step_parts
+from results.comparing.measures import EXPOSED, MEASURES, OTHER, PARTS, RunMeasures, StepSeries, Value
+from results.comparing.parts import WAITS, Parts, step_parts
 from results.metrics import RunFigures, compute
 from results.store import RunTables
 from results.tracks import floats, ints, tracks
@@ -40,10 +40,11 @@ def measure_run(run: RunTables, found: RunFigures | None = None) -> RunMeasures:
     if window is not None:
         arrays = tracks(run)
         parts = step_parts(run, arrays, window)
-        series = _series(parts)
+        unknown = _unknown(run, parts)
+        series = _series(parts, unknown)
         values |= _figures(found)
-        values |= _parts(parts, window)
-        values |= _rollout(found, window)
+        values |= _parts(parts, window, unknown)
+        values |= _rollout(found, window, bool(run.tables["turns"].num_rows))
         values |= _latencies(run, window)
         values |= _consumed(run, parts.steps)
     spec, meta = run.spec, run.meta
@@ -88,23 +89,39 @@ def _figures(found: RunFigures) -> dict[str, Value]:
     return made
 
 
-def _series(parts: Parts) -> StepSeries:
-    seconds = {name: tuple((ns / 1e9).tolist()) for name, ns in parts.ns.items() if name in MEASURES}
+_PART_NAMES = (*(part.name for part in PARTS), "phase_generation_s", "phase_wait_rollout_s")
+
+
+def _unknown(run: RunTables, parts: Parts) -> dict[str, str]:
+    """Parts that the run's record says nothing of, and why: a run recorded with its steps only, a partial import."""
+    if set(parts.ns) == {OTHER}:
+        return dict.fromkeys(_PART_NAMES, "no phase of the train side is on record")
+    if not run.tables["turns"].num_rows and any(f"phase_{phase}_s" in parts.ns for phase in WAITS):
+        return dict.fromkeys(EXPOSED, "no turn is on record: what the wait was for is not known")
+    return {}
+
+
+def _series(parts: Parts, unknown: Mapping[str, str]) -> StepSeries:
+    held = {name: ns for name, ns in parts.ns.items() if name in MEASURES and name not in unknown}
+    seconds = {name: tuple((ns / 1e9).tolist()) for name, ns in held.items()}
     seconds[STEP_TIME] = tuple((parts.wall / 1e9).tolist())
     return StepSeries(steps=parts.steps, plans=parts.plans, seconds=seconds)
 
 
-def _parts(parts: Parts, window: Window) -> dict[str, Value]:
+def _parts(parts: Parts, window: Window, unknown: Mapping[str, str]) -> dict[str, Value]:
     """Seconds per step; a part that never occurred took 0 seconds: the track was looked at, whole."""
-    names = [part.name for part in PARTS] + ["phase_generation_s", "phase_wait_rollout_s"]
-    return {
-        name: Value(float(parts.ns[name].sum()) / 1e9 / window.steps if name in parts.ns else 0.0) for name in names
+    made = {
+        name: Value(float(parts.ns[name].sum()) / 1e9 / window.steps if name in parts.ns else 0.0)
+        for name in _PART_NAMES
     }
+    return made | {name: Value(None, why) for name, why in unknown.items()}
 
 
-def _rollout(found: RunFigures, window: Window) -> dict[str, Value]:
+def _rollout(found: RunFigures, window: Window, turns: bool) -> dict[str, Value]:
     account = found.account
     names = [name for name, measure in MEASURES.items() if measure.account]
+    if not turns:
+        return {name: Value(None, "no turn is on record") for name in names}
     if account is None:
         return {name: Value(None, "no time account") for name in names}
     side = next((unit.pool for unit in account.units if unit.pool != "train"), None)

@@ -48,6 +48,8 @@ def _over(run: RunMeasures, plans: Sequence[str]) -> RunMeasures:
         return run
     values = dict(run.values)
     for name in OF_STEPS:
+        if run.value(name) is None:
+            continue
         seconds = by_plan(run, name)
         values[name] = Value(mean([seconds[plan] for plan in plans]).value)
     return replace(run, values=values)
@@ -55,7 +57,7 @@ def _over(run: RunMeasures, plans: Sequence[str]) -> RunMeasures:
 
 def by_steps(a: RunMeasures, b: RunMeasures, measure: Measure) -> Contrast | None:
     """Two runs by their steps, paired by plan (`within runs only`); None where no steps meet, or it is no step's."""
-    if measure.name not in OF_STEPS:
+    if measure.name not in OF_STEPS or a.value(measure.name) is None or b.value(measure.name) is None:
         return None
     return compare_steps(by_plan(a, measure.name), by_plan(b, measure.name), measure.kind)
 

@@ -1,11 +1,13 @@
 """The parts of a step: against a second, plain labelling of every millisecond, and on histories told by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from comparing_folders import collected, play_run
 
+from results.comparing.blame import blame
 from results.comparing.measures import EXPOSED, PARTS
 from results.comparing.measuring import measure_run
 from results.comparing.parts import step_parts
@@ -127,3 +129,30 @@ def test_a_slower_tool_is_the_tools_and_not_generation(tmp_path: Path) -> None:
     assert step > 2
     assert grown["exposed_tool_s"] > 0.7 * step
     assert slow.value("tool_latency_s") == pytest.approx((base.value("tool_latency_s") or 0) + 2, abs=0.01)
+
+
+def without(run: RunTables, *names: str) -> RunTables:
+    """The run with no row in those tables, as a thinner record leaves it."""
+    return replace(run, tables={**run.tables, **{name: run.tables[name].slice(0, 0) for name in names}})
+
+
+def test_what_was_not_recorded_is_unknown_and_not_nothing(run: RunTables) -> None:
+    bare = measure_run(without(run, "spans", "turns", "tool_calls"))
+    assert bare.value("step_time_s") is not None
+    for name in (*(part.name for part in PARTS), "phase_generation_s", "rollout_generating_s"):
+        assert bare.value(name) is None, name
+        assert bare.why(name), name
+    assert set(bare.series.seconds) == {"step_time_s"}
+    assert isinstance(blame([bare], [replace(bare, run_id="other")]), str)
+
+
+def test_a_wait_of_unknown_reason_stays_whole(run: RunTables) -> None:
+    thin, whole = measure_run(without(run, "turns", "tool_calls")), measure_run(run)
+    assert all(thin.value(name) is None for name in EXPOSED)
+    found = blame([thin], [replace(whole, run_id="other")])
+    assert not isinstance(found, str)
+    wait = "phase_generation_s" if run.spec.placement == "colocated" else "phase_wait_rollout_s"
+    assert wait in {one.name for one in found.effects}
+    assert not {one.name for one in found.effects} & set(EXPOSED)
+    assert found.total.seconds == pytest.approx(0, abs=1e-9)
+    assert found.remainder.seconds == pytest.approx(0, abs=1e-9)
