@@ -10,6 +10,7 @@ from harness.protocol.errors import SpecError
 from harness.protocol.spec import WORK_FIELDS, Device, Load, Placement, Policy, RunSpec
 from reports.markdown import Footnotes, code, escape, number, plural, table
 from reports.served import entry, served
+from results.importing.imported import LABEL, is_imported
 from results.store import RunTables
 
 SIMULATED = "simulated"
@@ -17,6 +18,7 @@ NON_STANDARD = "non-standard"
 ON_CPU = "functional check on CPU"
 SCRIPTED_KIND = "scripted policy"
 SCRIPTED = "Scripted policy: the model did not decide. It scored the script's tokens, and was trained on them."
+IMPORTED = "Imported: made from what somebody else recorded. What that does not tell is not known here."
 STEPS_ONLY = "recorded with steps only (BENCH_RECORD=steps)"
 NOT_SAID = "the adapter says nothing of this cell, or is not installed here"
 _SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
@@ -26,6 +28,7 @@ def kinds_of(specs: Iterable[RunSpec]) -> list[str]:
     """What a title must say so that nobody mistakes any of the runs for a model at work on GPUs; empty if all are."""
     listed = list(specs)
     told = {
+        LABEL: any(is_imported(spec) for spec in listed),
         SIMULATED: any(spec.framework == SIMULATED for spec in listed),
         ON_CPU: any(spec.device is Device.CPU and spec.framework != SIMULATED for spec in listed),
         SCRIPTED_KIND: any(is_scripted(spec) for spec in listed),
@@ -68,7 +71,7 @@ def steps_only(run: RunTables) -> bool:
 
 def caveat(spec: RunSpec) -> str | None:
     """The sentence under such a title."""
-    said = [_of_device(spec), SCRIPTED if is_scripted(spec) else None]
+    said = [IMPORTED if is_imported(spec) else _of_device(spec), SCRIPTED if is_scripted(spec) else None]
     return " ".join(text for text in said if text) or None
 
 

@@ -14,6 +14,7 @@ from reports.cost import cost_section
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
 from reports.html.page import write_html
+from reports.imported import imported_page, refuse_imported
 from reports.late import late_table
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
@@ -43,6 +44,7 @@ from reports.waterfall import STEM as WATERFALL
 from reports.waterfall import bounds_lines
 from results.bounds import bounds
 from results.cost import Prices
+from results.importing.imported import is_imported
 from results.late import late
 from results.processes import ended_silently
 from results.tool_figures import tool_figures
@@ -61,7 +63,8 @@ def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES
         The path of `report.md`.
 
     Raises:
-        SpecError: no run, a run twice, not a run folder, or runs that were offered different work (names the fields).
+        SpecError: no run, a run twice, not a run folder, or runs that were offered different work (names the fields),
+            or that were imported.
         OSError: `out` cannot be written.
     """
     if not run_dirs:
@@ -71,6 +74,7 @@ def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES
         if places.count(place) > 1:
             raise SpecError(f"{place}: given twice; give each run once")
     cases = [Case.load(path) for path in run_dirs]
+    refuse_imported(cases)
     folder = out / FOLDER
     lines = single(cases[0], folder, prices) if len(cases) == 1 else comparison(cases, folder, prices)
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
@@ -92,6 +96,8 @@ def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
     """The page of one run; its pictures go to `folder`."""
     notes = Footnotes()
     spec = case.run.spec
+    if is_imported(spec):
+        return imported_page(case)
     lines = [f"# {escape(title(spec))}", ""]
     said = caveat(spec)
     if said:

@@ -218,7 +218,8 @@ def _loss_tokens(run: RunTables) -> tuple[int | None, int | None, int]:
             engine = None  # a trajectory of the step is not on record: its tokens are not known
         else:
             engine += sum(tokens for tokens in tokens_of_step if tokens is not None)
-    unknown = sum(row["trajectories"] > 0 for row in steps) - sum(row["trajectories"] > 0 for row in known)
+    trained = [sum((row["trajectories"] or 0) > 0 for row in rows) for rows in (steps, known)]
+    unknown = trained[0] - trained[1]
     return (engine, loss, unknown) if known else (None, None, unknown)
 
 

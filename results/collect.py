@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
 from results.clocks import Clocks
 from results.engine_samples import read_engine_samples
+from results.importing.imported import is_imported
 from results.joins import add_open_trajectories, join_trajectories
 from results.plans import Plans
 from results.reading import EventFile
@@ -33,6 +35,10 @@ def collect(run_dir: Path) -> RunTables:
     """
     spec = load_spec(run_dir)
     meta, problem = read_meta(run_dir)
+    if is_imported(spec):
+        raise SpecError(
+            f"{run_dir}: imported: it recorded nothing that tables could be made from; import its source again"
+        )
     run_id = run_id_of(run_dir, meta)
     defects = Defects()
     if problem is not None:
@@ -50,7 +56,7 @@ def collect(run_dir: Path) -> RunTables:
     tables["hosts"] = clocks.hosts(tables["processes"], tables["samples"], controller)
     for problem in cut:
         defects.add("damaged_samples", f"samples/engines/{problem}")
-    tables["runs"] = _runs(run_id, spec, meta)
+    tables["runs"] = runs_table(run_id, spec, meta)
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
         table_path(run_dir, name).unlink(missing_ok=True)
@@ -80,7 +86,8 @@ def _event_tables(run_dir: Path, run_id: str, spec: RunSpec, defects: Defects, c
     return tables
 
 
-def _runs(run_id: str, spec: RunSpec, meta: Mapping[str, Any]) -> pa.Table:
+def runs_table(run_id: str, spec: RunSpec, meta: Mapping[str, Any]) -> pa.Table:
+    """The one row of the `runs` table."""
     rows = Rows("runs")
     machine = meta.get("machine")
     gpus = meta.get("gpus")

@@ -16,6 +16,7 @@ from results.energy import Energy, energy
 from results.engine_use import FIGURES as ENGINE_FIGURES
 from results.engine_use import EnginesUse, engines_use, put_engine_figures
 from results.figure import Figure, Figures
+from results.importing.imported import withhold
 from results.lifetimes import Lifetimes, lifetimes
 from results.phases import PhaseRow, phase_rows
 from results.running import RunningWork, running_work
@@ -143,7 +144,7 @@ def compute(run: RunTables) -> RunFigures:
     _staleness(figures, stale, stale_run, window is not None)
     _adherence(figures, adherence)
     figures.put("wall_s", "s", _wall(run), n=1, note=None if _wall(run) is not None else "the run has no end on record")
-    return RunFigures(
+    found = RunFigures(
         figures=figures,
         contamination=spoiled,
         selection=chosen,
@@ -161,6 +162,7 @@ def compute(run: RunTables) -> RunFigures:
         staleness=stale,
         staleness_run=stale_run,
     )
+    return withhold(found, run.spec)
 
 
 def _steps_inside(run: RunTables, window: Window) -> list[int]:

@@ -134,7 +134,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _END,
         _c("trajectory_ids", TEXTS, "trajectories it trained on"),
         _c("dropped_ids", TEXTS, "trajectories it took and did not train on"),
-        _c("trajectories", INT, "trajectories it trained on", unit="trajectory"),
+        _n("trajectories", INT, "trajectories it trained on; null: an imported log does not say", unit="trajectory"),
         _n("loss_tokens", INT, "sum of the trainer's loss mask", unit="token"),
         _n("processed_tokens", INT, "tokens through the training forward, no padding", unit="token"),
         _n("reward_mean", FLOAT, "mean reward of the batch"),

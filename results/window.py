@@ -8,6 +8,7 @@ import pandas as pd
 
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Placement
+from results.importing.imported import LABEL, is_imported
 from results.intervals import Ns, covered, grid_of, level
 from results.stats import halves_differ, quantile
 from results.store import RunTables
@@ -77,7 +78,9 @@ def steady_window(run: RunTables, tracks: Tracks) -> Steady:
     first = max(1, spec.warmup_steps)
     last = int(number[-1])
     notes: list[str] = []
-    if spec.placement is Placement.ASYNC:
+    if is_imported(spec):
+        notes.append(f"{LABEL}: whether the pipeline was full is not known")
+    elif spec.placement is Placement.ASYNC:
         first = max(spec.max_staleness + 1, spec.warmup_steps)
         begin = _async_begin(run, tracks, number, ends, first)
         if isinstance(begin, str):

@@ -63,7 +63,13 @@ def runs_table(runs_dir: Path) -> str:
         status = read_status(folder)
         wall = status.meta.get("wall_s")
         rows.append(
-            (folder.name, status.status, *about, "-" if wall is None else f"{wall:.0f} s", _one_line(status.reason))
+            (
+                folder.name,
+                status.status + (", imported, partial" if "imported" in status.meta else ""),
+                *about,
+                "-" if wall is None else f"{wall:.0f} s",
+                _one_line(status.reason),
+            )
         )
     if not rows:
         return f"no runs under {runs_dir.absolute()}"

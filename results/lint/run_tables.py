@@ -165,7 +165,7 @@ def _trajectories(rows: _Rows, run: RunTables) -> None:
         stated = lives[column].to_numpy(np.float64, na_value=np.nan)
         other = counted.to_numpy(np.float64, na_value=np.nan)
         known = ~np.isnan(stated) & ~np.isnan(other)
-        if column == "generated_tokens":
+        if column in ("turns", "generated_tokens"):  # a reply is known by its tokens
             known &= ~ids.isin(unknown).to_numpy()
 
         def made(
