@@ -114,7 +114,7 @@ def _claim(pair: Pair, family: str, claim: Claim) -> dict[str, Any]:
         "measure": measure.name,
         "unit": measure.unit,
         "better": measure.direction,
-        "kind": measure.kind,
+        "kind": measure.kind if contrast is None else contrast.kind,
         "value_a": claim.a,
         "value_b": claim.b,
         "n_a": None if contrast is None else contrast.n_a,

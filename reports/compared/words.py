@@ -104,7 +104,9 @@ def size(contrast: Contrast, measure: Measure, amount: float | None) -> str | No
         return None
     if contrast.kind == "ratio":
         return f"{percent(amount)}" if amount < 10 else f"x{number(1 + amount)}"
-    return f"{100 * amount:.1f} pp" if measure.unit == "ratio" else number(amount)
+    if measure.unit == "ratio":
+        return f"{100 * amount:.1f} pp"
+    return f"{number(amount)} s" if measure.unit == "s" else number(amount)
 
 
 def _shown(contrast: Contrast, measure: Measure, given: float) -> str:
@@ -112,7 +114,8 @@ def _shown(contrast: Contrast, measure: Measure, given: float) -> str:
         return change(given)
     if measure.unit == "ratio":
         return f"{100 * given:+.1f} pp"
-    return f"{given:+.3f}"
+    text = f"{given:+.4f}" if measure.unit == "s" else f"{given:+.3f}"
+    return f"{text} {measure.unit}" if measure.unit == "s" else text
 
 
 def verdict(claim: Claim) -> str:

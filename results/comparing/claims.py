@@ -76,7 +76,7 @@ def judge(
     Only measures with a direction, of which something could be claimed, count in the correction. `noise`: by measure,
     of a baseline.
     """
-    found = [_contrast(one, noise) for one in compared]
+    found = [_contrast(one, noise) or _plain(one) for one in compared]
     tests = [
         contrast.p
         if contrast is not None and not one.refused and not one.unclaimed and one.measure.direction != "none"
@@ -98,9 +98,17 @@ def _contrast(one: Compared, noise: Mapping[str, Noise] | None) -> Contrast | No
     return compare(one.a, one.b, one.measure.kind, noise=(noise or {}).get(one.measure.name))
 
 
+def _plain(one: Compared) -> Contrast | None:
+    """Where a run has 0 of what others have, there is no ratio, and the difference is all that can be compared."""
+    if one.refused or one.measure.kind != "ratio" or not (known := [v for v in (*one.a, *one.b) if v is not None]):
+        return None
+    return compare(one.a, one.b, "difference") if min(known) == 0 else None
+
+
 def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule) -> Claim:
     verdict, why = _verdict(one, contrast, p, rule)
     over_runs = None if contrast is None or contrast.basis == "within runs only" else contrast
+    alike = over_runs is not None and over_runs.kind == one.measure.kind  # else the margin is of another scale
     return Claim(
         measure=one.measure,
         a=mean_of(one.a, one.measure.kind),
@@ -108,7 +116,7 @@ def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule
         contrast=contrast,
         verdict=verdict,
         p_adjusted=p,
-        equivalent=None if over_runs is None else over_runs.equivalent(rule.margin),
+        equivalent=over_runs.equivalent(rule.margin) if over_runs is not None and alike else None,
         detectable=None if over_runs is None else over_runs.detectable(rule.alpha),
         why=why,
     )
@@ -130,6 +138,8 @@ def _verdict(one: Compared, contrast: Contrast | None, p: float | None, rule: Ru
     if p <= rule.alpha and contrast.effect != 0:
         more = contrast.effect > 0
         return (Verdict.WORSE if more == (one.measure.direction == "lower") else Verdict.BETTER), ""
+    if contrast.kind != one.measure.kind:
+        return Verdict.NO_DIFFERENCE, "a run has 0 of it: a difference, where a ratio is not defined"
     found = contrast.detectable(rule.alpha)
     if found is None or found > rule.most_detectable:
         most = "more than any change" if found is None else f"{found:.0%}" if _ratio(contrast) else f"{found:.3g}"

@@ -74,6 +74,19 @@ def test_what_is_refused_and_what_is_unknown_are_not_comparable() -> None:
     assert (unknown.verdict, unknown.why) == (Verdict.NOT_COMPARABLE, "no GPU")
 
 
+def test_what_one_side_has_nothing_of_is_a_difference() -> None:
+    zeros, some = [0.0, 0.0, 0.0], [0.10, 0.11, 0.09]
+    (worse,), (same,) = judge([one(a=zeros, b=some)]), judge([one(a=[0.0, 0.2, 0.1], b=some)])
+    assert worse.contrast is not None
+    assert worse.contrast.kind == "difference"
+    assert worse.contrast.estimate == pytest.approx(0.1)
+    assert worse.verdict is Verdict.WORSE
+    assert worse.equivalent is None
+    assert same.verdict is Verdict.NO_DIFFERENCE
+    assert "a run has 0" in same.why
+    assert gate([one(a=zeros, b=some)])[0].failed  # a gate takes no other scale than its measure's
+
+
 def test_no_verdict_where_none_may_follow() -> None:
     (claim,) = judge([one(b=scaled(2.0), unclaimed="on CPU")])
     assert claim.verdict is Verdict.NONE
