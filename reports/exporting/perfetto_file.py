@@ -6,12 +6,14 @@ Format: https://perfetto.dev/docs/reference/trace-packet-proto. Packets are buil
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from struct import pack
 from typing import IO, Any
 
 from harness.protocol.errors import EnvError
 
 MONOTONIC, BOOTTIME, REALTIME = 3, 6, 1  # BuiltinClock
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4  # TrackEvent.Type
+LENGTH, FIXED64 = 2, 1  # wire types of protobuf
 SEQUENCE = 1  # all packets are of one: the order of those of one instant is that of the file
 MISSING = "Perfetto's package is not installed: pip install 'agentic-rl-bench[export]'"
 
@@ -110,19 +112,46 @@ class TraceFile:
 
     def values(self, track: int, values: Iterable[tuple[int, float]]) -> None:
         """Values of a counter: time, value."""
-        for at, value in values:
-            event = self._event(at, track, COUNTER)
-            event.track_event.double_counter_value = value
-            self._write(event)
+        begin, event = self._frame(track, COUNTER)
+        fields = event.DESCRIPTOR.fields_by_name
+        tag = _varint(fields["double_counter_value"].number << 3 | FIXED64)
+        inside = event.SerializeToString() + tag
+        self._put(begin, inside, 8, ((at, pack("<d", value)) for at, value in values))
 
     def _end(self, track: int, open_: list[Slice], until: int | None) -> None:
         """Ends what ends before `until` (None: all that ends), the innermost first."""
-        while open_ and open_[-1].end is not None and (until is None or open_[-1].end <= until):
-            self._write(self._event(open_.pop().end, track, END))
+        ended: list[tuple[int, bytes]] = []
+        while open_ and (end := open_[-1].end) is not None and (until is None or end <= until):
+            ended.append((end, b""))
+            open_.pop()
+        if ended:
+            begin, event = self._frame(track, END)
+            self._put(begin, event.SerializeToString(), 0, ended)
+
+    def _frame(self, track: int, kind: int) -> tuple[bytes, Any]:
+        """What packets of one track and kind have in common: the fields outside the event, and the event."""
+        packet = self._event(None, track, kind)
+        event = packet.track_event
+        begin = self._new()
+        begin.trusted_packet_sequence_id, begin.timestamp_clock_id = SEQUENCE, MONOTONIC
+        return begin.SerializeToString(), event
+
+    def _put(self, begin: bytes, inside: bytes, more: int, events: Iterable[tuple[int, bytes]]) -> None:
+        """Packets that differ in their time, and in `more` bytes at the end of their event.
+
+        A sampled run has millions of them: put together from what protobuf made once, each takes a tenth of the time.
+        """
+        fields = self._new.DESCRIPTOR.fields_by_name
+        time = bytes([fields["timestamp"].number << 3])
+        middle = bytes([fields["track_event"].number << 3 | LENGTH]) + _varint(len(inside) + more) + inside
+        for at, end in events:
+            data = begin + time + _varint(at) + middle + end
+            self._file.write(b"\x0a" + _varint(len(data)) + data)
 
     def _event(self, at: int | None, track: int, kind: int) -> Any:
         packet = self._new()
-        packet.timestamp = at
+        if at is not None:
+            packet.timestamp = at
         packet.timestamp_clock_id = MONOTONIC
         packet.trusted_packet_sequence_id = SEQUENCE
         packet.track_event.type = kind
@@ -184,10 +213,17 @@ def _annotate(event: Any, args: Mapping[str, Any]) -> None:
                 note.string_value = str(value)
 
 
+# 14 bits at a time: the two bytes of each such part of a longer number, and all of a short one.
+_PARTS = tuple(bytes((value & 127 | 128, value >> 7 | 128)) for value in range(1 << 14))
+_SHORT = tuple(bytes((v,)) if v < 128 else bytes((v & 127 | 128, v >> 7)) for v in range(1 << 14))
+
+
 def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    """A number as protobuf writes it: 7 bits a byte, the lowest first, all but the last with their high bit set."""
+    if value < 1 << 14:
+        return _SHORT[value]
+    parts = b""
+    while value >= 1 << 14:
+        parts += _PARTS[value & 0x3FFF]
+        value >>= 14
+    return parts + _SHORT[value]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from trace_processing import TraceProcessor
 
 from harness.cli import call
-from reports.exporting.perfetto_file import Slice, lanes
+from reports.exporting.perfetto_file import Slice, _varint, lanes
 from reports.exporting.source import wall_minus_mono_ns
 from results.store import RunTables, load_run
 
@@ -274,3 +275,11 @@ def test_a_place_that_cannot_be_written(async_run: Path, tmp_path: Path, capsys:
     assert call(["export", str(async_run), "--to", "perfetto", "-o", str(tmp_path / "file" / "x")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert json.loads((async_run / "meta.json").read_text())["status"] == "finished"
+
+
+def test_numbers_are_written_as_protobuf_writes_them() -> None:
+    draw = random.Random(5)
+    numbers = [*range(300), *(1 << bits for bits in range(63)), *((1 << bits) - 1 for bits in range(1, 64))]
+    for number in [*numbers, *(draw.randrange(1 << draw.randrange(1, 63)) for _ in range(500))]:
+        wanted = TracePacket(timestamp=number).SerializeToString()
+        assert wanted[1:] == _varint(number)
