@@ -11,6 +11,7 @@ from results.adherence import consumed_digest
 from results.classes import Class
 from results.comparing.measures import EXPOSED, MEASURES, OTHER, PARTS, RunMeasures, StepSeries, Value
 from results.comparing.parts import WAITS, Parts, step_parts
+from results.importing.imported import LABEL, is_imported
 from results.metrics import RunFigures, compute
 from results.store import RunTables
 from results.tracks import floats, ints, tracks
@@ -175,6 +176,8 @@ def _consumed(run: RunTables, steps: tuple[int, ...]) -> dict[str, Value]:
 
 def _problems(run: RunTables, found: RunFigures) -> tuple[str, ...]:
     said = []
+    if is_imported(run.spec):
+        said.append(f"is {LABEL}: its work and machine are not known")
     status = run.meta.get("status") or "unknown"
     if status != "finished":
         said.append(f"did not finish (status {status})")
