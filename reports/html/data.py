@@ -1,5 +1,6 @@
 """What of a run goes into the page as data: its timeline, its trajectories, its batches, and its tables in full."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,16 +61,17 @@ def _batches(case: Case, fine: Fineness) -> dict[str, Any]:
     lives = lives[lives["step_consumed"].isin(steps)]
     made = [_batch(chosen)]
     room = fine.bars - len(chosen.bars)
-    there = sorted({int(step) for step in lives["step_consumed"]}, key=lambda step: abs(step - chosen.step))
-    for step in there:
-        batch = straggler.choose_batch(lives, spans, [step], relative=relative) if step != chosen.step else None
-        if batch is not None and len(batch.bars) <= room:
-            room -= len(batch.bars)
-            made.append(_batch(batch))
-    known = len(there)
-    how = f"{chosen.choice}" if known > 1 else chosen.choice
-    left = "" if len(made) == known else f"; {known - len(made)} of {known} steps are left out of this page"
-    return {"steps": made, "relative": relative, "how": how + left}
+    sizes = Counter(int(step) for step in lives["step_consumed"])
+    for step in sorted(sizes.keys() - {chosen.step}, key=lambda step: (abs(step - chosen.step), step)):
+        if sizes[step] > room:
+            break
+        room -= sizes[step]
+        batch = straggler.choose_batch(lives, spans, [step], relative=relative)
+        made += [] if batch is None else [_batch(batch)]
+    left = (
+        "" if len(made) == len(sizes) else f"; {len(sizes) - len(made)} of {len(sizes)} steps are left out of this page"
+    )
+    return {"steps": made, "relative": relative, "how": chosen.choice + left}
 
 
 def _batch(batch: straggler.Batch) -> dict[str, Any]:

@@ -197,7 +197,7 @@ function paintStack(pen, view, row, from = view.from, until = view.until) {
 
 function paintLives(pen, view, row) {
   const { lives } = view.model;
-  const tall = Math.max(view.lane - (view.lane >= 4 ? 1 : 0), 1);
+  const tall = view.lane - (view.lane >= 4 ? 1 : 0);
   const fills = ["queued", "generating", "tool"].map((name) => fillOf(pen, name));
   const box = (start, end, y) => {
     const from = Math.max(view.x(start), view.left);
@@ -265,7 +265,7 @@ function paintAxis(pen, view) {
   pen.strokeStyle = INK.accent;
   pen.lineWidth = 1;
   const syncs = model.syncs.filter(([, at]) => inside(at));
-  if (syncs.length < wide / 6) {
+  if (syncs.length < wide / 24) {
     pen.beginPath();
     for (const [, at] of syncs) {
       pen.moveTo(view.x(at), AXIS);
@@ -276,24 +276,25 @@ function paintAxis(pen, view) {
   pen.setLineDash([]);
   pen.strokeStyle = INK.soft;
   let free = view.left;
-  for (const [step, start, end] of model.steps) {
-    if (end < view.from || start > view.until) continue;
+  const steps = model.steps.filter(([, start, end]) => end >= view.from && start <= view.until);
+  const foot = steps.length < wide / 24 ? view.height : AXIS; // many lines would hide what they cross
+  for (const [step, start, end] of steps) {
     if (inside(end)) {
       pen.globalAlpha = 0.5;
       pen.beginPath();
       pen.moveTo(view.x(end), 20);
-      pen.lineTo(view.x(end), view.height);
+      pen.lineTo(view.x(end), foot);
       pen.stroke();
       pen.globalAlpha = 1;
     }
     const [from, until] = [Math.max(view.x(start), view.left), Math.min(view.x(end), view.width)];
     const text = until - from > 60 ? `step ${step}` : String(step);
     const need = pen.measureText(text).width + 6;
-    const middle = (from + until) / 2;
-    if (until - from >= need && middle - need / 2 >= free) {
+    const middle = Math.min(Math.max((from + until) / 2, view.left + need / 2), view.width - need / 2);
+    if (middle - need / 2 >= free) {
       pen.fillStyle = INK.ink;
       pen.fillText(text, middle, 30);
-      free = middle + need / 2;
+      free = middle + need / 2 + (until - from < need ? 24 : 0);
     }
   }
   pen.textAlign = "left";

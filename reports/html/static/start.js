@@ -23,6 +23,9 @@ function redraw() {
     stage.waiting = false;
     if (!stage.view) return;
     const { view } = stage;
+    const step = byId("t-step");
+    const chosen = view.model.steps.find(([number]) => String(number) === step.value);
+    if (chosen && (Math.abs(chosen[1] - view.from) > 0.01 * view.span || Math.abs(chosen[2] - view.until) > 0.01 * view.span)) step.value = "";
     const width = byId("t-stage").clientWidth;
     if (width !== view.width) {
       view.width = width;
@@ -102,6 +105,15 @@ function showGroups(view) {
     });
     return el("label", {}, box, group);
   });
+  if (440 / view.model.lives.lanes < 6) {
+    const box = el("input", { type: "checkbox", checked: view.tall });
+    box.addEventListener("change", () => {
+      view.tall = box.checked;
+      view.layout();
+      redraw();
+    });
+    boxes.push(el("label", {}, box, "tall rows"));
+  }
   byId("t-groups").replaceChildren(...boxes);
 }
 

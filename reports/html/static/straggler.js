@@ -1,6 +1,6 @@
 // The straggler chart: one bar per trajectory of the step that is chosen, in order of completion.
 
-const MOST_BARS = 600; // of one step; more are not drawn, and that is said
+const MOST_BARS = 64; // of one step; the others are drawn when they are asked for
 
 // Shades that darken with the number of tool calls, also without colour.
 function shade(calls, fewest, most) {
@@ -8,9 +8,9 @@ function shade(calls, fewest, most) {
   return `color-mix(in oklab, var(--shade-from), var(--shade-to) ${Math.round(100 * part)}%)`;
 }
 
-function showBatch(batch, batches, actions) {
+function showBatch(batch, batches, actions, most = MOST_BARS) {
   const [start, end, calls] = [unpack(batch.start), unpack(batch.end), unpack(batch.calls)];
-  const drawn = Math.min(batch.id.length, MOST_BARS);
+  const drawn = Math.min(batch.id.length, most);
   const skipped = batch.id.length - drawn; // the first to end
   const [fewest, most] = [Math.min(...calls), Math.max(...calls)];
   const [first, last] = [Math.min(0, ...start), Math.max(...end, 1e-9)];
@@ -25,7 +25,7 @@ function showBatch(batch, batches, actions) {
   const order = batches.relative
     ? "shortest first; asynchronous, so each bar begins at its trajectory's own start"
     : "in order of completion, from the begin of the rollout phase";
-  const cut = skipped ? ` The ${counted(skipped)} that ended first are not drawn.` : "";
+  const cut = skipped ? ` Drawn: the ${counted(drawn)} latest.` : "";
   byId("s-how").textContent = `Step ${batch.step}, ${counted(batch.id.length)} trajectories, ${order}.${cut} First shown: ${batches.how}.`;
   const keys = [];
   for (let n = fewest; n <= most; n += Math.max(1, Math.ceil((most - fewest + 1) / 9))) {
@@ -44,6 +44,10 @@ function showBatch(batch, batches, actions) {
     parts.push({ fill: shade(calls[i], fewest, most), from: at(start[i]), until: at(end[i]), title: words });
     const name = el("button", { type: "button", class: "name link", text: batch.id[i], onclick: () => actions.open(batch.id[i]) });
     rows.push(el("div", { class: "row thin" }, name, bar(parts, words), el("span", { class: "value", text: value })));
+  }
+  if (skipped) {
+    const all = () => showBatch(batch, batches, actions, Infinity);
+    rows.unshift(el("p", {}, el("button", { type: "button", text: `Draw all ${counted(batch.id.length)}`, onclick: all })));
   }
   byId("s-rows").replaceChildren(...rows);
 }

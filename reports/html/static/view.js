@@ -67,6 +67,7 @@ class View {
     this.model = model;
     this.changed = changed;
     this.hidden = new Set();
+    this.tall = false;
     this.past = [];
     this.cursor = { row: -1, at: null };
     this.width = 800;
@@ -107,7 +108,7 @@ class View {
       top += GROUP_LINE;
       if (group === "Each trajectory") {
         const lanes = Math.max(1, this.model.lives.lanes);
-        this.lane = lanes <= 48 ? 8 : lanes <= 160 ? 4 : lanes <= 600 ? 2 : Math.min(1, 3000 / lanes);
+        this.lane = this.tall ? Math.min(8, 12000 / lanes) : Math.min(8, 440 / lanes);
         this.rows.push({ lives: true, top, height: Math.max(12, lanes * this.lane), name: "" });
         top += Math.max(12, lanes * this.lane) + 8;
         continue;
