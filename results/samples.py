@@ -1,7 +1,6 @@
 """Reads what samplers left in a run's `samples/`: arrow stream segments and gpus.json, however the samplers ended."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from results.schema import SAMPLES
+from results.segments import CutError, pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,15 @@ def read_samples(folder: Path) -> pa.Table:
 
 def read_segments(folder: Path) -> Segments:
     """The samples as `read_samples` gives them, with the files that were cut, damaged or not samples at all."""
-    batches: list[pa.RecordBatch] = []
+    tables: list[pa.Table] = []
     problems: list[str] = []
     for path in sorted(folder.glob("*.arrows")):
         try:
-            batches.extend(_batches(path))
-        except _CutError as cut:
-            batches.extend(cut.before)
+            for table in pieces(path):
+                tables.append(table)
+        except CutError as cut:
             problems.append(f"{path.name}: {cut}")
-    table = pa.Table.from_batches([_fit(batch) for batch in batches], schema=SAMPLES)
+    table = pa.concat_tables([SAMPLES.empty_table(), *tables])
     return Segments(table=table.sort_by("mono_ns"), problems=tuple(problems))
 
 
@@ -66,51 +66,3 @@ def read_gpus(folder: Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: cannot be read as a list of GPUs: {error}") from None
     return sorted(gpus, key=lambda gpu: (str(gpu.get("host")), int(gpu.get("index", 0))))
-
-
-class _CutError(Exception):
-    """A segment ends before its last batch does."""
-
-    def __init__(self, message: str, before: list[pa.RecordBatch]) -> None:
-        super().__init__(message)
-        self.before = before
-
-
-def _batches(path: Path) -> list[pa.RecordBatch]:
-    """The whole batches of a segment.
-
-    Raises:
-        _CutError: with the batches before the cut.
-    """
-    found: list[pa.RecordBatch] = []
-    try:
-        for batch in _stream(path):
-            batch.validate(full=True)  # a damaged batch may decode and yet point outside itself
-            found.append(batch)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        # ArrowInvalid is a ValueError, and a file cut inside a message's length says so as an OSError.
-        rows = sum(batch.num_rows for batch in found)
-        raise _CutError(f"cut or damaged after {rows} samples ({error})", found) from None
-    return found
-
-
-def _stream(path: Path) -> Iterator[pa.RecordBatch]:
-    data = path.read_bytes()  # mapped, a file that still grows could change under the reader
-    if not data:
-        raise ValueError("the file is empty")
-    with pa.ipc.open_stream(pa.BufferReader(data)) as stream:
-        missing = [name for name in ("host", "mono_ns") if name not in stream.schema.names]
-        if missing:
-            raise ValueError(f"not samples: no column {missing[0]}")
-        yield from stream
-
-
-def _fit(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in the columns of today: one that an older sampler did not write is null."""
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in SAMPLES
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SAMPLES)
