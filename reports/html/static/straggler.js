@@ -8,9 +8,9 @@ function shade(calls, fewest, most) {
   return `color-mix(in oklab, var(--shade-from), var(--shade-to) ${Math.round(100 * part)}%)`;
 }
 
-function showBatch(batch, batches, actions, most = MOST_BARS) {
+function showBatch(batch, batches, actions, room = MOST_BARS) {
   const [start, end, calls] = [unpack(batch.start), unpack(batch.end), unpack(batch.calls)];
-  const drawn = Math.min(batch.id.length, most);
+  const drawn = Math.min(batch.id.length, room);
   const skipped = batch.id.length - drawn; // the first to end
   const [fewest, most] = [Math.min(...calls), Math.max(...calls)];
   const [first, last] = [Math.min(0, ...start), Math.max(...end, 1e-9)];
