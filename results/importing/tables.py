@@ -43,7 +43,7 @@ def read_tables(text: str, suffix: str) -> list[TextTable]:
     """The tables of a file's text, by its suffix (`.csv`, `.tsv`, `.json`, `.jsonl`; all else is searched for tables).
 
     Raises:
-        ValueError: JSON that is damaged, or that holds no rows.
+        ValueError: JSON that is damaged, or that holds no rows; CSV that is binary.
     """
     text = text.removeprefix("\ufeff")
     if suffix == ".csv":
@@ -67,15 +67,19 @@ def _loads(text: str) -> Any:
 
 
 def _separated(text: str, delimiter: str) -> list[TextTable]:
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter)
     table: TextTable | None = None
-    for cells in reader:
+    try:
+        lines = [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:  # a NUL, or a quoted field without an end
+        raise ValueError(f"line {reader.line_num}: {error}") from None
+    for number, cells in lines:
         if not any(cell.strip() for cell in cells) or cells[0].startswith("#"):
             continue
         if table is None:
-            table = TextTable(tuple(cell.strip() for cell in cells), line=reader.line_num)
+            table = TextTable(tuple(cell.strip() for cell in cells), line=number)
         else:
-            table.add(cells, reader.line_num)
+            table.add(cells, number)
     return [] if table is None else [table]
 
 
