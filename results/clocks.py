@@ -85,17 +85,21 @@ class Clocks:
         place = table.schema.get_field_index("mono_ns")
         return table.set_column(place, table.schema.field(place), pa.array(times)).sort_by("mono_ns")
 
-    def hosts(self, processes: pa.Table, samples: pa.Table, controller: str | None) -> pa.Table:
-        """The table `hosts`, from tables that are on the controller's axis. `controller`: its host without gatherer."""
+    def hosts(
+        self, processes: pa.Table, sampled: Mapping[str, tuple[int, int, int]], controller: str | None
+    ) -> pa.Table:
+        """The table `hosts`, from what is on the controller's axis. `controller`: its host without gatherer.
+
+        `sampled`: first and last instant, and number, of the samples of each host.
+        """
         reference = self.reference or controller
         spans: dict[str, list[int]] = {}
         for row in processes.select(["host", "first_ns", "last_ns"]).to_pylist():
             spans.setdefault(row["host"], []).extend(t for t in (row["first_ns"], row["last_ns"]) if t is not None)
         counts: dict[str, int] = {}
-        grouped = samples.group_by("host").aggregate([("mono_ns", "min"), ("mono_ns", "max"), ("mono_ns", "count")])
-        for row in grouped.to_pylist():
-            spans.setdefault(row["host"], []).extend((row["mono_ns_min"], row["mono_ns_max"]))
-            counts[row["host"]] = row["mono_ns_count"]
+        for host, (first, last, count) in sampled.items():
+            spans.setdefault(host, []).extend((first, last))
+            counts[host] = count
         for host in (*self.clocks, *self.lost):
             spans.setdefault(host, [])
         rows = Rows("hosts")

@@ -17,10 +17,10 @@ from results.plans import Plans
 from results.reading import EventFile
 from results.recorded import Defects, Recorded, to_json
 from results.rows import Rows
-from results.samples import read_segments
+from results.sample_table import write_samples
 from results.schema import empty, with_metadata
 from results.status import read_meta
-from results.store import COMPUTED, RunTables, load_spec, run_id_of, table_path, tables_dir, write_table
+from results.store import COMPUTED, RunTables, StoredTables, load_spec, run_id_of, table_path, tables_dir, write_table
 
 
 def collect(run_dir: Path) -> RunTables:
@@ -44,16 +44,18 @@ def collect(run_dir: Path) -> RunTables:
     if problem is not None:
         defects.add("bad_meta", problem)
     clocks = Clocks.read(run_dir / "events")
-    samples = read_segments(run_dir / "samples")
+    tables_dir(run_dir).mkdir(exist_ok=True)
+    for name in COMPUTED:
+        table_path(run_dir, name).unlink(missing_ok=True)
+    samples = write_samples(run_dir / "samples", table_path(run_dir, "samples"), run_id, clocks)
     for problem in samples.problems:
         defects.add("damaged_samples", f"samples/{problem}")
     tables = _event_tables(run_dir, run_id, spec, defects, clocks)
-    tables["samples"] = clocks.table(samples.table)
     engine_samples, cut = read_engine_samples(run_dir / "samples" / "engines")
     tables["engine_samples"] = clocks.table(engine_samples)
     machine = meta.get("machine")
     controller = _text_of(machine, "host") if isinstance(machine, dict) else None
-    tables["hosts"] = clocks.hosts(tables["processes"], tables["samples"], controller)
+    tables["hosts"] = clocks.hosts(tables["processes"], samples.by_host, controller)
     for problem in cut:
         defects.add("damaged_samples", f"samples/engines/{problem}")
     tables["runs"] = runs_table(run_id, spec, meta)
@@ -64,7 +66,7 @@ def collect(run_dir: Path) -> RunTables:
         write_table(table_path(run_dir, name), name, table, run_id)
     tables |= {name: empty(name) for name in COMPUTED}
     ready = {name: with_metadata(name, table, run_id) for name, table in tables.items()}
-    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=ready)
+    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, ("samples",), ready))
 
 
 def _event_tables(run_dir: Path, run_id: str, spec: RunSpec, defects: Defects, clocks: Clocks) -> dict[str, pa.Table]:

@@ -1,7 +1,8 @@
 """Tables on disk: written whole or not at all, read with their schema checked, older versions brought up to date."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,49 @@ class RunTables:
             raise SpecError(f"table {name!r}: allowed is one of {', '.join(sorted(self.tables))}")
         return frame_of(self.tables[name])
 
+    def part(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Some columns of table `name`: of a large one, what is not asked for is not read.
+
+        Raises:
+            SpecError: the table cannot be read.
+        """
+        if isinstance(self.tables, StoredTables):
+            return self.tables.part(name, columns)
+        return self.tables[name].select(list(columns))
+
+
+class StoredTables(Mapping[str, pa.Table]):
+    """The tables of a run folder, each read when it is first asked for."""
+
+    def __init__(self, run_dir: Path, names: Collection[str], ready: Mapping[str, pa.Table]) -> None:
+        """`names` lie in the folder; `ready` are the others, and what was read already."""
+        self._run_dir = run_dir
+        self._names = tuple(names)
+        self._ready = dict(ready)
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._ready:
+            if name not in self._names:
+                raise KeyError(name)
+            self._ready[name] = read_table(table_path(self._run_dir, name), name)
+        return self._ready[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._names, *self._ready)))
+
+    def __len__(self) -> int:
+        return len({*self._names, *self._ready})
+
+    def part(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a table.
+
+        Raises:
+            SpecError: it cannot be read.
+        """
+        if name in self._ready or name not in self._names:
+            return self[name].select(list(columns))
+        return read_table(table_path(self._run_dir, name), name, columns=columns)
+
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
     """A table as a new frame: integers and flags in pandas' nullable types, unknown floats as NaN."""
@@ -111,17 +155,58 @@ def write_table(path: Path, name: str, table: pa.Table, run_id: str) -> None:
         OSError: it cannot be written; a file that was at `path` is left as it was.
     """
     ready = with_metadata(name, table, run_id)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("wb") as file:
-            pq.write_table(ready, file, compression=COMPRESSION)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with TableWriter(path, name, run_id) as writer:
+        writer.write(ready)
+
+
+class TableWriter:
+    """Writes a table part by part, each a group of rows; it is at its path once all of it is."""
+
+    def __init__(self, path: Path, name: str, run_id: str) -> None:
+        self._path = path
+        self._name = name
+        self._schema = with_metadata(name, empty(name), run_id).schema
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+
+    def __enter__(self) -> "TableWriter":
+        self._file = self._temporary.open("wb")
+        try:
+            self._writer = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Adds rows.
+
+        Raises:
+            SpecError: they do not fit the table's schema.
+            OSError: they cannot be written.
+        """
+        ready = conform(self._name, table).replace_schema_metadata(self._schema.metadata)
+        self._writer.write_table(ready)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._writer.close()
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                self._temporary.replace(self._path)
+        except BaseException:
+            self._leave()
+            raise
+        if kind is not None:
+            self._leave()
+        else:
+            sync_folder(self._path.parent)
+
+    def _leave(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -133,19 +218,49 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = MIGRATIONS) -> pa.Table:
-    """Table `name` from `path`, brought to this version's schema by `migrations` where it is older.
+def read_table(
+    path: Path,
+    name: str,
+    *,
+    migrations: Mapping[int, Migration] = MIGRATIONS,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Table `name` (or some columns) from `path`, brought to this version's schema by `migrations` where it is older.
 
     Raises:
         SpecError: missing, not a table of that name, damaged, or written by a newer `bench`.
     """
+    version = check_table(path, name, migrations=migrations)
+    there = columns if version == SCHEMA_VERSION else None  # a migration may need them all
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, partitioning=None, columns=None if there is None else list(there))
+    except (pa.ArrowException, OSError) as error:
+        raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
+    if there is not None:
+        missing = [column for column in there if column not in table.column_names]
+        if missing:
+            raise SpecError(f"{path}: columns missing {missing}; run `bench collect {path.parent.parent}`")
+        return table.select(list(there)).replace_schema_metadata(None)
+    run_id = (table.schema.metadata or {}).get(RUN_KEY, b"").decode()
+    for old in range(version, SCHEMA_VERSION):
+        table = migrations[old](name, table)
+    whole = with_metadata(name, conform(name, table, where=str(path)), run_id)
+    return whole if columns is None else whole.select(list(columns)).replace_schema_metadata(None)
+
+
+def check_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = MIGRATIONS) -> int:
+    """The schema version of table `name` at `path`, of which only what describes it is read.
+
+    Raises:
+        SpecError: missing, not a table of that name, damaged there, or of a version that cannot be read.
+    """
+    try:
+        schema = pq.read_schema(path)
     except FileNotFoundError:
         raise SpecError(f"{path}: missing; run `bench collect {path.parent.parent}`") from None
     except (pa.ArrowException, OSError) as error:
         raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
-    metadata = table.schema.metadata or {}
+    metadata = schema.metadata or {}
     stored, version = metadata.get(TABLE_KEY, b"").decode(), metadata.get(VERSION_KEY, b"").decode()
     if stored != name or not version.isdecimal():
         raise SpecError(f"{path}: table {stored!r} of schema version {version!r}, expected {name!r} of a known version")
@@ -154,14 +269,12 @@ def read_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = M
             raise SpecError(
                 f"{path}: schema version {old} has no reader any more; run `bench collect {path.parent.parent}`"
             )
-        table = migrations[old](name, table)
     if int(version) > SCHEMA_VERSION:
         raise SpecError(
             f"{path}: schema version {version} was written by a newer bench (this one knows {SCHEMA_VERSION});"
             " upgrade bench, or collect the run again with this one"
         )
-    run_id = metadata.get(RUN_KEY, b"").decode()
-    return with_metadata(name, conform(name, table, where=str(path)), run_id)
+    return int(version)
 
 
 def is_run_folder(run_dir: Path) -> bool:
@@ -189,14 +302,15 @@ def load_run(run_dir: Path) -> RunTables:
     if missing := _lacking(run_dir):
         raise SpecError(f"{run_dir}: not collected (no table {', '.join(missing)}); run `bench collect {run_dir}`")
     meta, _ = read_meta(run_dir)
-    tables = {}
+    ready, there = {}, []
     for name in TABLES:
         path = table_path(run_dir, name)
         if name in (*COMPUTED, *ADDED) and not path.is_file():
-            tables[name] = with_metadata(name, empty(name), run_id_of(run_dir, meta))
+            ready[name] = with_metadata(name, empty(name), run_id_of(run_dir, meta))
         else:
-            tables[name] = read_table(path, name)
-    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=tables)
+            check_table(path, name)
+            there.append(name)
+    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, there, ready))
 
 
 def load_spec(run_dir: Path) -> RunSpec:

@@ -1,0 +1,157 @@
+"""The samples of a run on their way to Parquet: merged by time, written as they come, never all in memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from results.clocks import Clocks
+from results.schema import SAMPLES
+from results.segments import CutError, pieces
+from results.store import TableWriter, read_table
+
+SLACK_NS = (
+    10_000_000_000  # a reading is appended when its calls are over: later than one of another GPU that began later
+)
+PIECES_BYTES = 32 * 2**20  # of all files together
+LEAST_BYTES = 2**19
+ROWS_PER_GROUP = 2**18
+
+
+@dataclass(slots=True)
+class Samples:
+    """What was written."""
+
+    rows: int = 0
+    problems: tuple[str, ...] = ()  # "<file>: why, what is lost"
+    by_host: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # first and last instant, rows
+
+    def saw(self, table: pa.Table) -> None:
+        """Counts rows."""
+        self.rows += table.num_rows
+        times = [("mono_ns", "min"), ("mono_ns", "max"), ("mono_ns", "count")]
+        for row in table.group_by("host").aggregate(times).to_pylist():
+            low, high, count = row["mono_ns_min"], row["mono_ns_max"], row["mono_ns_count"]
+            before = self.by_host.get(row["host"], (low, high, 0))
+            self.by_host[row["host"]] = (min(before[0], low), max(before[1], high), before[2] + count)
+
+
+def write_samples(folder: Path, target: Path, run_id: str, clocks: Clocks) -> Samples:
+    """Writes all segments of `folder` as the table `samples`, on the controller's axis, oldest first.
+
+    Raises:
+        OSError: the table cannot be written; one that was at `target` is left as it was.
+    """
+    made, late = Samples(), list[pa.Table]()
+    problems: list[str] = []
+    with TableWriter(target, "samples", run_id) as writer:
+        for table in _grouped(
+            _merged([_Source(path, clocks, problems) for path in sorted(folder.glob("*.arrows"))], late)
+        ):
+            made.saw(table)
+            writer.write(table)
+    if late:
+        # Readings that came later than the slack allows: rare (a call that hung), and put in their places.
+        whole = pa.concat_tables([read_table(target, "samples").replace_schema_metadata(None), *late])
+        with TableWriter(target, "samples", run_id) as writer:
+            for table in _grouped(iter([whole.sort_by("mono_ns")])):
+                writer.write(table)
+        for table in late:
+            made.saw(table)
+    made.problems = tuple(problems)
+    return made
+
+
+class _Source:
+    """One segment: its next piece, and up to when no more is to come."""
+
+    def __init__(self, path: Path, clocks: Clocks, problems: list[str]) -> None:
+        self._path = path
+        self._clocks = clocks
+        self._problems = problems
+        self._pieces: Iterator[pa.Table] | None = None
+        self.until_ns = -(2**63)
+        self.held: list[pa.Table] = []
+
+    def read(self, piece_bytes: int) -> None:
+        """Takes the next piece; after the last one, `until_ns` is for ever."""
+        if self._pieces is None:
+            self._pieces = pieces(self._path, piece_bytes)
+        try:
+            table = next(self._pieces, None)
+        except CutError as cut:
+            self._problems.append(f"{self._path.name}: {cut}")
+            table = None
+        if table is None:
+            self.until_ns = 2**63 - 1
+            return
+        table = self._clocks.table(table)
+        self.held.append(table)
+        if table.num_rows:
+            self.until_ns = max(self.until_ns, int(pc.max(table["mono_ns"]).as_py()) - SLACK_NS)
+
+
+def _merged(sources: Sequence[_Source], late: list[pa.Table]) -> Iterator[pa.Table]:
+    """All rows by time, rows of one instant in the order of the files; those that come too late go to `late`."""
+    piece_bytes = max(LEAST_BYTES, PIECES_BYTES // max(1, len(sources)))
+    done_ns, live = -(2**63), list(sources)
+    while live:
+        bound = min(source.until_ns for source in live)
+        for source in live:
+            if source.until_ns <= bound:
+                source.read(piece_bytes)
+        live = [source for source in live if source.until_ns < 2**63 - 1]
+        bound = min((source.until_ns for source in live), default=2**63 - 1)
+        if bound > done_ns or not live:
+            yield from _ready(sources, done_ns, bound, late, last=not live)
+            done_ns = max(done_ns, bound)
+
+
+def _ready(
+    sources: Sequence[_Source], done_ns: int, bound: int, late: list[pa.Table], *, last: bool
+) -> Iterator[pa.Table]:
+    """The rows from `done_ns` until before `bound` (all that are left, when `last`), which then are held no more."""
+    ready: list[pa.Table] = []
+    for source in sources:
+        for table in source.held:
+            times = table["mono_ns"].to_numpy()
+            behind = times < done_ns
+            if behind.any():
+                late.append(table.filter(pa.array(behind)))
+            now = ~behind if last else (times < bound) & ~behind
+            if now.all():
+                ready.append(table)
+            elif now.any():
+                ready.append(table.filter(pa.array(now)))
+        source.held = [] if last else [part for table in source.held if (part := _from(table, bound)).num_rows]
+    if not ready:
+        return
+    whole = pa.concat_tables(ready).combine_chunks() if len(ready) > 1 else ready[0]
+    times = whole["mono_ns"].to_numpy()
+    if (np.diff(times) < 0).any():
+        whole = whole.take(pa.array(np.argsort(times, kind="stable")))
+    yield whole
+
+
+def _from(table: pa.Table, bound: int) -> pa.Table:
+    times = table["mono_ns"].to_numpy()
+    if (times >= bound).all():
+        return table
+    return table.filter(pa.array(times >= bound))
+
+
+def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The rows in tables of ROWS_PER_GROUP, but for the last."""
+    held: list[pa.Table] = [SAMPLES.empty_table()]
+    count = 0
+    for table in tables:
+        held.append(table)
+        count += table.num_rows
+        while count >= ROWS_PER_GROUP:
+            whole = pa.concat_tables(held)
+            yield whole.slice(0, ROWS_PER_GROUP).combine_chunks()
+            held, count = [whole.slice(ROWS_PER_GROUP)], count - ROWS_PER_GROUP
+    yield pa.concat_tables(held).combine_chunks()
