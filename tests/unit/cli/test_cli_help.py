@@ -21,6 +21,7 @@ VERBS = (
     "check",
     "baseline",
     "history",
+    "import",
     "lint",
     "list",
     "logs",
