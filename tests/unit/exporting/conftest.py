@@ -1,10 +1,12 @@
 """Recorded runs for all tests of exports: simulated ones, one that was cut in its middle, a played one on GPUs."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from harness.cli import call
 
@@ -18,11 +20,16 @@ from harness.protocol.spec import Device, Gpus
 
 @pytest.fixture(scope="session")
 def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an async and a colocated run of the simulated framework."""
-    folder = tmp_path_factory.mktemp("exporting") / "runs"
-    for placement in ("async", "colocated"):
-        arguments = ["run", "--framework", "simulated", "--placement", placement, "--steps", "4"]
-        assert call([*arguments, "--latency-scale", "0.2", "--runs-dir", str(folder)]) == 0
+    """A folder with an async and a colocated run of the simulated framework, made once for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    folder, done = shared / "exporting-runs", shared / "exporting-runs.done"
+    with FileLock(shared / "exporting-runs.lock"):
+        if not done.exists():
+            for placement in ("async", "colocated"):
+                arguments = ["run", "--framework", "simulated", "--placement", placement, "--steps", "4"]
+                assert call([*arguments, "--latency-scale", "0.2", "--runs-dir", str(folder)]) == 0
+            done.touch()
     return folder
 
 

@@ -138,7 +138,8 @@ def _change(lines: list[dict[str, Any]], key: str, **changes: Any) -> list[dict[
         ("num_generations_per_prompt", {"value": 99}),
         ("block_stop", {"step": 99}),
         ("run_stop", {"status": "fine"}),
-        ("init_stop", {"key": "x"}),
+        ("init_stop", {}),
+        ("run_start", {}),
     ],
 )
 def test_a_log_that_says_something_impossible_is_refused(
@@ -147,7 +148,10 @@ def test_a_log_that_says_something_impossible_is_refused(
     path = tmp_path / "run.log"
     assert call(["export", str(async_run), "--to", "mlperf", "-o", str(path)]) == 0
     lines = records(path)
-    if key == "init_stop":  # twice: exactly one is asked for
+    if key == "run_start":  # before the start-up ended
+        at = next(number for number, line in enumerate(lines) if line["key"] == key)
+        changed = [lines[at], *lines[:at], *lines[at + 1 :]]
+    elif key == "init_stop":  # twice: exactly one is asked for
         changed = [one for line in lines for one in ([line, {**line, "value": 1}] if line["key"] == key else [line])]
     else:
         changed = _change(lines, key, **changes)
