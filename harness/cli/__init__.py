@@ -22,6 +22,7 @@ _VERBS = {
     "check": "check",
     "baseline": "baseline",
     "history": "history",
+    "workshop": "workshop",
     "import": "importing",
     "lint": "lint",
     "list": "listing",

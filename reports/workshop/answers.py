@@ -1,0 +1,189 @@
+"""What the workshop's page asks: one setting, synchronous beside async, and the curve over the spread.
+
+The engine and the rows are those of `bench simulate`: the same setting and seed give the same figures there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+from harness.protocol.errors import SpecError
+from results.planner import compiled
+from results.planner.engine import simulate
+from results.planner.model import Mode
+from results.planner.result import CONVENTIONS, Result
+from results.planner.sweep import Cell, cells, row_of
+
+SPREADS = tuple(round(0.1 * k, 1) for k in range(16))  # sigma of the curve's points
+MODES = (Mode.SYNCHRONOUS.value, Mode.ASYNC.value)
+UNBOUNDED = -1  # of the staleness slider
+
+
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """One setting of the page: its ends, its step, and the workshop's own value."""
+
+    name: str
+    label: str
+    low: float
+    high: float
+    step: float
+    value: float
+    unit: str = ""
+
+    def parse(self, text: str) -> float:
+        """The value a request gives.
+
+        Raises:
+            SpecError: not a number, or beyond the slider's ends.
+        """
+        try:
+            value = float(text)
+        except ValueError:
+            raise SpecError(f"{self.name} = {text}: not a number") from None
+        if not self.low <= value <= self.high:
+            raise SpecError(f"{self.name} = {text}: allowed is {self.low:g} to {self.high:g}")
+        return value
+
+
+SLIDERS = (
+    Slider("median", "Median duration", 1, 120, 1, 20, "s"),
+    Slider("sigma", "Spread σ", 0, 1.5, 0.05, 1, "log units"),
+    Slider("update_s", "Update time", 0, 120, 1, 15, "s"),
+    Slider("workers", "Rollout workers", 1, 256, 1, 64),
+    Slider("batch_size", "Batch", 1, 256, 1, 64, "trajectories"),
+    Slider("max_staleness", "Staleness bound", UNBOUNDED, 8, 1, UNBOUNDED, "versions"),
+)
+_WHOLE = ("workers", "batch_size", "max_staleness")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the sliders say. `max_staleness` None: no bound."""
+
+    median: float
+    sigma: float
+    update_s: float
+    workers: int
+    batch_size: int
+    max_staleness: int | None
+    seed: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "Setting":
+        """The setting of a request; what it leaves out has the workshop's value.
+
+        Raises:
+            SpecError: an unknown name, or a value that is none.
+        """
+        unknown = set(query) - {field.name for field in fields(cls)}
+        if unknown:
+            raise SpecError(f"{min(unknown)}: unknown; allowed are {', '.join(field.name for field in fields(cls))}")
+        found: dict[str, Any] = {}
+        for slider in SLIDERS:
+            value = slider.parse(query[slider.name]) if slider.name in query else slider.value
+            found[slider.name] = int(value) if slider.name in _WHOLE else value
+        if found["max_staleness"] == UNBOUNDED:
+            found["max_staleness"] = None
+        seed = query.get("seed", "1")
+        if not seed.isdigit() or len(seed) > 18:
+            raise SpecError(f"seed = {seed[:20]}: allowed is a whole number from 0")
+        return cls(**found, seed=int(seed))
+
+    @property
+    def command(self) -> str:
+        """The command line that gives the same figures."""
+        words = [
+            f"bench simulate --median {self.median:g} --sigma {self.sigma:g} --update-s {self.update_s:g}",
+            f"--workers {self.workers} --batch-size {self.batch_size}",
+        ]
+        if self.max_staleness is not None:
+            words.append(f"--max-staleness {self.max_staleness}")
+        if self.seed != 1:
+            words.append(f"--seed {self.seed}")
+        return " ".join(words)
+
+
+def base_of(setting: Setting) -> dict[str, Any]:
+    """The scenario of a setting, as `bench simulate` has it: an hour, trajectories keep the version they began with."""
+    policy: dict[str, Any] = {"in_flight": "keep"}
+    if setting.max_staleness is not None:
+        policy["max_staleness"] = setting.max_staleness
+    return {
+        "durations": {"law": "log_normal", "median_s": setting.median, "sigma": setting.sigma},
+        "pools": {"workers": setting.workers, "train": setting.update_s},
+        "policy": policy,
+        "batch_size": setting.batch_size,
+        "horizon_s": 3600.0,
+        "seed": setting.seed,
+    }
+
+
+@lru_cache(maxsize=512)
+def point(setting: Setting) -> dict[str, Any]:
+    """One setting: the rows of both modes, the staleness histogram, and one synchronous batch's trajectories."""
+    found = {}
+    batch: dict[str, Any] = {"bars": [], "ends_s": None, "update_s": setting.update_s}
+    for cell in cells(base_of(setting), {"mode": list(MODES)}):
+        mode = str(cell.values["mode"])
+        first = setting.batch_size if mode == Mode.SYNCHRONOUS.value else 0
+        result = _simulated(cell, first)
+        row = row_of(cell, result)
+        row["staleness"] = {name: _histogram(result, name) for name in CONVENTIONS}
+        found[mode] = row
+        if first:
+            batch |= _batch(result, setting.workers)
+    return {"simulated": True, "command": setting.command, "modes": found, "batch": batch}
+
+
+def curve(setting: Setting) -> dict[str, Any]:
+    """Updates per hour of both modes over the spread, and in the long run where there is a closed form."""
+    return _curve(replace(setting, sigma=0.0))  # one curve for all spreads: it is made once while that slider moves
+
+
+@lru_cache(maxsize=512)
+def _curve(setting: Setting) -> dict[str, Any]:
+    asked = cells(base_of(setting), {"mode": list(MODES), "sigma": list(SPREADS)})
+    lines: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
+    for cell in asked:
+        row = row_of(cell, _simulated(cell, 0))
+        lines[str(row["mode"])].append(
+            {
+                "sigma": row["sigma"],
+                "updates_per_hour": row["updates_per_hour"],
+                "long_run": row["updates_per_hour_theory"],
+                "unstable": row["unstable"],
+            }
+        )
+    return {"simulated": True, "lines": lines}
+
+
+def warm() -> str:
+    """Loads what a first answer would wait for; returns how the loop runs: compiled or interpreted."""
+    point(Setting.of({}))
+    return "compiled" if compiled.available() else "interpreted"
+
+
+def _simulated(cell: Cell, records: int) -> Result:
+    return simulate(cell.scenario, backend="compiled" if compiled.available() else "interpreted", records=records)
+
+
+def _histogram(result: Result, name: str) -> list[list[float]]:
+    """Pairs of staleness and share, from the smallest."""
+    return [[value, share] for value, share in result.staleness[name].shares.items()]
+
+
+def _batch(result: Result, workers: int) -> dict[str, Any]:
+    """The first batch: each trajectory's start and end, seconds from the batch's beginning, in the order of ends."""
+    records = result.records
+    if records is None or not len(result.taken_s):
+        return {}
+    ends = float(result.taken_s[0])
+    bars = sorted(
+        (float(end), float(start), int(worker))
+        for start, end, worker in zip(records.start_s, records.end_s, records.worker, strict=True)
+        if end <= ends
+    )
+    idle = 1 - sum(end - start for end, start, _ in bars) / (ends * workers) if ends > 0 else 0.0
+    return {"bars": [[start, end, worker] for end, start, worker in bars], "ends_s": ends, "idle_ratio": idle}

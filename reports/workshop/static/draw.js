@@ -1,0 +1,136 @@
+"use strict";
+// Pictures as SVG: each function clears its element and draws it anew. All text is set as text.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function put(parent, tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  parent.appendChild(made);
+  return made;
+}
+
+function blank(svg, width, height) {
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+}
+
+// A round number at or above `most`, and how far apart the ticks below it are.
+function ticks(most, about) {
+  if (!(most > 0)) return { top: 1, step: 1 };
+  const rough = most / about;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
+  return { top: Math.ceil(most / step - 1e-9) * step, step };
+}
+
+function plain(value) {
+  return Number(value.toPrecision(6)).toString();
+}
+
+function drawCurve(svg, lines, setting) {
+  const narrow = svg.clientWidth > 0 && svg.clientWidth < 560;
+  const width = narrow ? 560 : 1080;
+  const height = narrow ? 320 : 300;
+  const left = 44, right = width - (narrow ? 14 : 110), top = 12, bottom = height - 40;
+  blank(svg, width, height);
+  const values = Object.values(lines).flat().flatMap((p) => [p.updates_per_hour, p.long_run]).filter((v) => v !== null);
+  const { top: most, step } = ticks(Math.max(...values, 1), 5);
+  const widest = Math.max(...lines.async.map((p) => p.sigma));
+  const x = (sigma) => left + (sigma / widest) * (right - left);
+  const y = (value) => bottom - (value / most) * (bottom - top);
+  for (let value = 0; value <= most + 1e-9; value += step) {
+    put(svg, "line", { x1: left, x2: right, y1: y(value), y2: y(value), class: "axis" });
+    put(svg, "text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, plain(value));
+  }
+  for (let sigma = 0; sigma <= widest + 1e-9; sigma += 0.5) {
+    put(svg, "text", { x: x(sigma), y: bottom + 18, "text-anchor": "middle" }, plain(sigma));
+  }
+  put(svg, "text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, "spread σ of the durations");
+  put(svg, "line", { x1: x(setting.sigma), x2: x(setting.sigma), y1: top, y2: bottom, class: "here" });
+  for (const [mode, name] of [["async", "async"], ["synchronous", "sync"]]) {
+    const known = lines[mode].filter((p) => p.long_run !== null);
+    if (known.length > 1) {
+      const path = known.map((p, k) => `${k ? "L" : "M"}${x(p.sigma).toFixed(1)} ${y(p.long_run).toFixed(1)}`).join("");
+      put(svg, "path", { d: path, class: name });
+    } else {
+      const path = lines[mode].map((p, k) => `${k ? "L" : "M"}${x(p.sigma).toFixed(1)} ${y(p.updates_per_hour).toFixed(1)}`);
+      put(svg, "path", { d: path.join(""), class: name });
+    }
+    for (const p of lines[mode]) {
+      const dot = put(svg, "circle", { cx: x(p.sigma), cy: y(p.updates_per_hour), r: 3.5, class: name });
+      put(dot, "title", {}, `σ ${plain(p.sigma)}: ${plain(p.updates_per_hour)} updates an hour, ${mode}`);
+    }
+    const last = lines[mode][lines[mode].length - 1];
+    if (!narrow) {
+      put(svg, "text", { x: right + 10, y: y(last.updates_per_hour) + 4, class: `${name}-name` }, mode);
+    } else {
+      const first = lines[mode][0];
+      put(svg, "text", { x: x(first.sigma) + 8, y: y(first.updates_per_hour) - 8, class: `${name}-name` }, mode);
+    }
+  }
+}
+
+function drawBatch(svg, batch) {
+  const width = 540, height = 300, left = 4, right = width - 4, top = 4, bottom = height - 40;
+  blank(svg, width, height);
+  if (!batch.bars.length || !(batch.ends_s > 0)) {
+    put(svg, "text", { x: left, y: 24 }, "No batch was complete within the hour.");
+    return;
+  }
+  const whole = batch.ends_s + batch.update_s;
+  const x = (t) => left + (t / whole) * (right - left);
+  const each = (bottom - top) / batch.bars.length;
+  batch.bars.forEach(([start, end], k) => {
+    const at = { y: top + k * each, height: Math.max(each - (each > 3 ? 1 : 0), 0.5) };
+    put(svg, "rect", { ...at, x: x(0), width: x(batch.ends_s) - x(0), class: "idle" });
+    put(svg, "rect", { ...at, x: x(start), width: Math.max(x(end) - x(start), 0.5), class: "busy" });
+  });
+  if (batch.update_s > 0) {
+    const wide = x(whole) - x(batch.ends_s) - 2;
+    put(svg, "rect", { x: x(batch.ends_s) + 2, y: top, width: Math.max(wide, 0.5), height: bottom - top, class: "train" });
+    if (wide > 52) put(svg, "text", { x: x(batch.ends_s) + 8, y: top + 18, class: "inside" }, "update");
+  }
+  const { step } = ticks(whole, 5);
+  for (let t = 0; t <= whole; t += step) put(svg, "text", { x: x(t), y: bottom + 18, "text-anchor": t ? "middle" : "start" }, `${plain(t)} s`);
+  put(svg, "text", { x: left, y: height - 4 }, "blue: a trajectory; grey: its worker waits for the slowest; green: the update");
+}
+
+function drawStaleness(svg, shares) {
+  const width = 540, height = 200, left = 40, right = width - 4, top = 18, bottom = height - 40;
+  blank(svg, width, height);
+  if (!shares.length) {
+    put(svg, "text", { x: left, y: 24 }, "Nothing was trained on within the hour.");
+    return;
+  }
+  // The far end in one bar: a straggler or two would squeeze all the others.
+  let seen = 0;
+  let cut = 0;
+  for (const [value, share] of shares) {
+    seen += share;
+    cut = value;
+    if (seen >= 0.998 && value >= 4) break;
+  }
+  const beyond = shares.filter(([value]) => value > cut).reduce((sum, [, share]) => sum + share, 0);
+  const bars = shares.filter(([value]) => value <= cut);
+  if (beyond > 0) bars.push([cut + 1, beyond]);
+  const most = Math.max(...bars.map(([, share]) => share));
+  const highest = Math.max(...bars.map(([value]) => value), 4);
+  const each = Math.min((right - left) / (highest + 1), 64);
+  for (const [value, share] of bars) {
+    const tall = (share / most) * (bottom - top);
+    const at = left + value * each;
+    put(svg, "rect", { x: at + 2, y: bottom - tall, width: Math.max(each - 4, 1), height: tall, class: "busy" });
+    if (each > 34) {
+      const text = share < 0.0005 ? "<0.1%" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+      put(svg, "text", { x: at + each / 2, y: bottom - tall - 5, "text-anchor": "middle" }, text);
+    }
+  }
+  const every = Math.ceil((highest + 1) / 16);
+  for (let value = 0; value <= highest; value += every) {
+    put(svg, "text", { x: left + value * each + each / 2, y: bottom + 16, "text-anchor": "middle" }, String(value) + (beyond > 0 && value > cut ? "+" : ""));
+  }
+  put(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
+  put(svg, "text", { x: left, y: height - 6 }, "versions behind, when its batch is taken");
+}

@@ -1,0 +1,127 @@
+"use strict";
+// Sliders ask the server; the newest answer is shown, and older ones are dropped. `window.workshop` tells tests the state.
+
+const form = document.getElementById("settings");
+const inputs = [...form.querySelectorAll("input")];
+const by = (id) => document.getElementById(id);
+const CONVENTIONS = [
+  ["at_finish", "when it ends"],
+  ["at_take_moved", "when its batch is taken, if the version moves then"],
+  ["at_start", "when its batch is taken, if the version moves after the update"],
+  ["after_update", "after the update it is in"],
+];
+const state = { seed: 1, asked: 0, shown: { point: 0, curve: 0 }, lag_ms: null, point: null, curve: null };
+window.workshop = state;
+let lines = null;
+
+function setting() {
+  const found = Object.fromEntries(inputs.map((input) => [input.name, Number(input.value)]));
+  return { ...found, seed: state.seed };
+}
+
+function label(input) {
+  const value = Number(input.value);
+  if (input.name === "max_staleness") return value < 0 ? "none" : String(value);
+  return [plain(value), input.dataset.unit].filter(Boolean).join(" ");
+}
+
+function percent(ratio) {
+  return ratio === null ? "–" : `${(100 * ratio).toFixed(0)} %`;
+}
+
+function showPoint(found) {
+  const { synchronous, async: free } = found.modes;
+  state.point = found;
+  const slow = synchronous.updates_per_hour, quick = free.updates_per_hour;
+  by("gain").textContent = slow > 0 ? `${(quick / slow).toFixed(quick / slow < 10 ? 2 : 1)}×` : "–";
+  by("rates").textContent = `${plain(quick)} against ${plain(slow)}`;
+  by("busy-synchronous").textContent = percent(synchronous.worker_busy_ratio);
+  by("busy-async").textContent = percent(free.worker_busy_ratio);
+  by("stale").textContent = free.staleness_at_start === null ? "–" : free.staleness_at_start.toFixed(2);
+  const said = [];
+  if (free.unstable) said.push("Unstable: the trainer can't keep up, and finished trajectories pile up without end. Give it a bound.");
+  if (free.violations) said.push(`${free.violations} trajectories were staler than the bound: it limits what starts, and a straggler passes it.`);
+  by("warning").textContent = said.join(" ");
+  by("warning").hidden = said.length === 0;
+  const { batch } = found;
+  by("batch-words").textContent = batch.ends_s === null || batch.ends_s === undefined ? "" :
+    `${batch.bars.length} trajectories, ${plain(Number(batch.ends_s.toFixed(1)))} s; ${percent(batch.idle_ratio)} of the workers' time is waiting`;
+  drawBatch(by("batch"), batch);
+  drawStaleness(by("staleness"), free.staleness.at_start);
+  const rows = CONVENTIONS.map(([name, words]) => {
+    const row = document.createElement("tr");
+    const mean = free[`staleness_${name}`];
+    for (const text of [words, mean === null ? "–" : mean.toFixed(2)]) row.appendChild(document.createElement("td")).textContent = text;
+    return row;
+  });
+  by("conventions").tBodies[0].replaceChildren(...rows);
+  by("command").textContent = found.command;
+}
+
+function showCurve(found) {
+  state.curve = found;
+  lines = found.lines;
+  drawCurve(by("curve"), lines, setting());
+}
+
+// One request of a kind at a time: while one is under way only the newest wish is kept.
+function asker(path, show) {
+  let busy = false, wanted = null;
+  async function go() {
+    const wish = wanted;
+    wanted = null;
+    busy = true;
+    try {
+      const reply = await fetch(`/${path}?${new URLSearchParams(wish.setting)}`);
+      const found = await reply.json();
+      if (reply.ok) {
+        show(found);
+        state.shown[path] = wish.number;
+        by("state").textContent = "";
+        if (path === "point") state.lag_ms = performance.now() - wish.at;
+      } else {
+        by("state").textContent = found.error;
+      }
+    } catch {
+      by("state").textContent = "The server has ended; start bench workshop again.";
+    }
+    busy = false;
+    if (wanted) go();
+  }
+  return (wish) => {
+    wanted = wish;
+    if (!busy) go();
+  };
+}
+
+const askPoint = asker("point", showPoint);
+const askCurve = asker("curve", showCurve);
+
+function changed() {
+  for (const input of inputs) by(`${input.id}-value`).textContent = label(input);
+  by("seed").textContent = state.seed;
+  state.asked += 1;
+  const wish = { setting: setting(), number: state.asked, at: performance.now() };
+  askPoint(wish);
+  if (lines) drawCurve(by("curve"), lines, wish.setting);
+  askCurve(wish);
+}
+
+form.addEventListener("input", changed);
+form.addEventListener("submit", (event) => event.preventDefault());
+by("start-over").addEventListener("click", () => {
+  form.reset();
+  state.seed = 1;
+  changed();
+});
+by("another-hour").addEventListener("click", () => {
+  state.seed += 1;
+  changed();
+});
+let resized = 0;
+window.addEventListener("resize", () => {
+  cancelAnimationFrame(resized);
+  resized = requestAnimationFrame(() => lines && drawCurve(by("curve"), lines, setting()));
+});
+form.reset(); // a reload keeps sliders where they were in some browsers
+changed();

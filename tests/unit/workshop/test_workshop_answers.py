@@ -1,0 +1,126 @@
+"""The workshop's server: its figures are `bench simulate`'s, and what it answers to whom."""
+
+import http.client
+import json
+import threading
+
+import pytest
+
+from harness.cli.simulate import WORKSHOP
+from harness.protocol.errors import SpecError
+from reports.workshop.answers import MODES, SLIDERS, SPREADS, UNBOUNDED, Setting, base_of, curve, point
+from reports.workshop.server import Server
+from results.planner.sweep import cells, run
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """Asks a server: path -> (status, headers, body)."""
+    server = Server(0)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+
+    def ask(path, host=None):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        reply = connection.getresponse()
+        body = reply.read()
+        connection.close()
+        return reply.status, reply.headers, body
+
+    yield ask
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def test_the_sliders_begin_at_the_workshop_of_the_command_line():
+    base = base_of(Setting.of({}))
+    assert {name: base[name] for name in WORKSHOP} == WORKSHOP
+    assert {slider.name for slider in SLIDERS} < set(Setting.__dataclass_fields__)
+    for slider in SLIDERS:
+        assert slider.low <= slider.value <= slider.high
+
+
+@pytest.mark.parametrize("query", [{}, {"sigma": "0.3", "workers": "128", "max_staleness": "2", "seed": "7"}])
+def test_a_point_is_the_row_of_bench_simulate(query):
+    found = point(Setting.of(query))
+    rows = {row["mode"]: row for row in run(cells(base_of(Setting.of(query)), {"mode": list(MODES)}))}
+    for mode in MODES:
+        assert {name: found["modes"][mode][name] for name in rows[mode]} == rows[mode]
+        shares = [share for _, share in found["modes"][mode]["staleness"]["at_start"]]
+        assert sum(shares) == pytest.approx(1)
+    assert found["simulated"] is True
+
+
+def test_the_batch_is_the_first_synchronous_one():
+    found = point(Setting.of({"batch_size": "32", "workers": "32"}))
+    bars = found["batch"]["bars"]
+    assert len(bars) == 32
+    assert [end for _, end, _ in bars] == sorted(end for _, end, _ in bars)
+    assert found["batch"]["ends_s"] == bars[-1][1]
+    idle = 1 - sum(end - start for start, end, _ in bars) / (32 * bars[-1][1])
+    assert found["batch"]["idle_ratio"] == pytest.approx(idle)
+
+
+def test_the_curve_has_a_point_for_every_spread_whatever_the_spread_slider_says():
+    found = curve(Setting.of({"sigma": "0.5"}))
+    assert found is curve(Setting.of({"sigma": "1.5"}))
+    for mode in MODES:
+        assert [one["sigma"] for one in found["lines"][mode]] == list(SPREADS)
+    at_one = found["lines"]["async"][SPREADS.index(1.0)]
+    assert at_one["updates_per_hour"] == point(Setting.of({}))["modes"]["async"]["updates_per_hour"]
+    assert at_one["long_run"] == pytest.approx(109.2, abs=0.05)
+
+
+def test_a_command_is_given_that_says_the_same():
+    setting = Setting.of({"median": "30", "max_staleness": "1", "seed": "3"})
+    words = setting.command.split()
+    assert words[:2] == ["bench", "simulate"]
+    assert words[words.index("--median") + 1] == "30"
+    assert words[words.index("--max-staleness") + 1] == "1"
+    assert words[words.index("--seed") + 1] == "3"
+    assert Setting.of({"max_staleness": str(UNBOUNDED)}).max_staleness is None
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"sigma": "9"}, "allowed is 0 to 1.5"),
+        ({"sigma": "nan"}, "allowed is"),
+        ({"workers": "many"}, "not a number"),
+        ({"speed": "1"}, "speed: unknown"),
+        ({"seed": "-1"}, "seed = -1"),
+        ({"seed": "9" * 30}, "seed = "),
+    ],
+)
+def test_wrong_settings_are_named(query, said):
+    with pytest.raises(SpecError, match=said):
+        Setting.of(query)
+
+
+def test_the_page_and_its_files(asked):
+    for path, kind in (("/", "text/html"), ("/workshop.js", "text/javascript"), ("/workshop.css", "text/css")):
+        status, headers, body = asked(path)
+        assert status == 200
+        assert headers["Content-Type"].startswith(kind)
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert len(body) > 500
+    assert b"http://" not in asked("/")[2]
+    assert b"https://" not in asked("/")[2]
+
+
+def test_questions_over_http(asked):
+    status, _, body = asked("/point?sigma=0.3")
+    assert status == 200
+    assert json.loads(body) == json.loads(json.dumps(point(Setting.of({"sigma": "0.3"}))))
+    status, _, body = asked("/curve?sigma=7")
+    assert status == 400
+    assert "allowed is 0 to 1.5" in json.loads(body)["error"]
+    assert asked("/../answers.py")[0] == 404
+    assert asked("/nothing")[0] == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example:80", "127.0.0.1.evil.example:1", "0.0.0.0:1"])
+def test_another_name_for_this_machine_is_not_served(asked, host):
+    assert asked("/point", host)[0] == 421
