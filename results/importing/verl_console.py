@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from results.importing.log_steps import LogStep, without_colour
 
-# Timers inside `timing_s/step`, one after the other on the controller (verl/trainer/ppo/v1/trainer_base.py). What else
-# stands under timing_s/ lies inside these (agent_loop/, reshard, ...) or outside the step (testing).
+# Timers inside `timing_s/step` in every version, one after the other on the controller (verl/trainer/ppo/ray_trainer.py
+# and v1/trainer_base.py). What else stands under timing_s/ lies inside these (agent_loop/, reshard ...), outside the
+# step (testing, stop_profile), or inside or outside by version (save_checkpoint).
 PHASES = (
     "gen",
     "reward",
@@ -24,7 +25,6 @@ PHASES = (
     "update_critic",
     "update_actor",
     "update_weights",
-    "save_checkpoint",
 )
 _STEP = re.compile(r"(?:^|[\s)\]])step:(?P<step>\d+) - (?P<rest>\S+:\S.*)$")
 _PAIR = re.compile(r"^(?P<key>[^:\s][^\s]*?):(?P<value>[^\s].*)$")

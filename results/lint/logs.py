@@ -164,7 +164,7 @@ def _each_figure(linted: Linted, step: LogStep, row: str) -> None:
         if last in ("min", "max", *MIDDLE):
             stems.setdefault(stem, {})["mean" if last in MIDDLE else last] = value
         where = f"{row}, {key}"
-        if key.startswith("perf/mfu/"):
+        if key.startswith(("perf/mfu/", "mfu/")):
             linted.check(identities.mfu_below_one(value), where, step.line)
         elif key.endswith(SHARES) and "rollout_corr" not in key:
             linted.check(identities.share_in_unit(value, key), where, step.line)
@@ -177,9 +177,9 @@ def _each_figure(linted: Linted, step: LogStep, row: str) -> None:
 
 
 def _counts(key: str, last: str) -> bool:
-    """Whether a figure counts or times something; under `slowest/` verl writes -1 for what it does not know."""
+    """Whether a figure counts or times something; verl writes -1 for preemptions that it does not know."""
     timed = key.startswith(("timing_s/", "timeperf/"))
-    return (timed or "num_tokens" in key or last.startswith("n_")) and "/slowest/" not in key
+    return (timed or "num_tokens" in key or last.startswith("n_")) and "num_preempted" not in key
 
 
 def _verl_time(linted: Linted, step: LogStep, row: str) -> None:

@@ -216,3 +216,16 @@ def test_mlperf_logs(tmp_path: Path) -> None:
     unended = lint(path, "\n".join([*lines[:5], ":::MLLOG {torn"]))
     assert [finding.row for finding in unended.of(Severity.UNCHECKED)] == ["run"]
     assert unended.notes[0].startswith("line 6: ")
+
+
+def test_what_lies_outside_a_step_or_is_not_known_is_no_finding(tmp_path: Path) -> None:
+    """Older versions save and test outside `timing_s/step`, some name MFU otherwise, and -1 stands for unknown."""
+    line = (
+        "step:60 - mfu/actor:0.321 - timing_s/gen:4191.591 - timing_s/update_actor:3533.000 - timing_s/step:7725.570 - "
+        "timing_s/testing:770.552 - timing_s/save_checkpoint:51.069 - timing_s/agent_loop/num_preempted/min:-1.000 - "
+        "timing_s/agent_loop/num_preempted/max:-1.000 - timing_s/agent_loop/slowest/num_preempted:-1.000 - words：1%\n"
+    )
+    linted = lint(tmp_path / "log.txt", line)
+    assert broken(linted) == []
+    assert linted.made["mfu_below_one"] == 1
+    assert broken(lint(tmp_path / "log.txt", line.replace("mfu/actor:0", "mfu/actor:3"))) == [("mfu_below_one", 1)]
