@@ -1,6 +1,6 @@
 """The few figures that stand first on the page, each with its unit, its n, and why it is not known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reports.case import Case
@@ -56,6 +56,17 @@ def cards_of(case: Case, *, asynchronous: bool) -> tuple[Card, ...]:
             continue
         made.append(_card(figure, name, form, unit if case.gpu else unit.replace("GPU", "process")))
     return tuple(made)
+
+
+def side_by_side(runs: Sequence[Sequence[Card]]) -> tuple[tuple[str, tuple[Card | None, ...]], ...]:
+    """The runs' cards as rows: a figure's name, and its card in each run; None where the run's placement has none."""
+    names = dict.fromkeys(name for _, name, _, _ in _SHOWN)
+    rows = []
+    for name in names:
+        cells = tuple(next((card for card in cards if card.name == name), None) for cards in runs)
+        if any(cell is not None for cell in cells):
+            rows.append((name, cells))
+    return tuple(rows)
 
 
 def _card(figure: Figure, name: str, form: Form, unit: str) -> Card:

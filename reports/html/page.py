@@ -17,7 +17,7 @@ from reports import style
 from reports.case import Case, labels
 from reports.html import charts
 from reports.html.axis import Fineness
-from reports.html.cards import Card, cards_of
+from reports.html.cards import Card, cards_of, side_by_side
 from reports.html.charts import Chart, asynchronous
 from reports.html.data import run_data
 from reports.html.document import Block, Document, Line, Section, plain, read
@@ -83,6 +83,10 @@ def render(lines: Sequence[str], pictures: Path, cases: Sequence[Case] = ()) -> 
     names = labels(cases) if cases else []
     fine = Fineness().shared(max(1, min(len(cases), MOST_RUNS)))
     script, sheet = _script(), _sheet()
+    runs = [
+        _run(case, name, fine, timeline=place < MOST_RUNS)
+        for place, (case, name) in enumerate(zip(cases, names, strict=True))
+    ]
     return (
         _environment()
         .get_template("page.html.j2")
@@ -92,10 +96,8 @@ def render(lines: Sequence[str], pictures: Path, cases: Sequence[Case] = ()) -> 
             script=Markup(script),
             sheet=Markup(sheet),
             hatches=[name for name in style.COLOURS if style.hatch(name)],
-            runs=[
-                _run(case, name, fine, timeline=place < MOST_RUNS)
-                for place, (case, name) in enumerate(zip(cases, names, strict=True))
-            ],
+            runs=runs,
+            beside=side_by_side([run.cards for run in runs]),
             left_out=max(0, len(cases) - MOST_RUNS),
             banner=_banner(document),
             sections=_sections(document, cases, names),

@@ -107,6 +107,8 @@ def test_opens_without_a_request_or_a_complaint(open_page: Any, page_of_async: P
 def test_zooms_by_button_wheel_drag_and_key(open_page: Any, page_of_async: Path) -> None:
     watched = open_page(page_of_async)
     page, canvas = watched.page, watched.page.locator("#t-main")
+    page.get_by_role("button", name="Whole run").click()
+    page.wait_for_timeout(80)
     whole = watched.view()
 
     def zoomed(act: Callable[[], object]) -> tuple[float, float]:

@@ -320,7 +320,14 @@ function paint(view, canvas) {
   for (const row of view.rows) {
     if (!row.name) continue;
     if (view.left) pen.fillText(shorten(pen, row.name, view.left - 12), 0, row.top + Math.min(row.height - 4, 14));
-    else pen.fillText(shorten(pen, row.name, view.width), 0, row.top - 4);
+    else {
+      // above its row, where lines may cross it
+      const text = shorten(pen, row.name, view.width);
+      pen.strokeStyle = INK.ground;
+      pen.lineWidth = 4;
+      pen.strokeText(text, 0, row.top - 4);
+      pen.fillText(text, 0, row.top - 4);
+    }
     if (row.track.kind === "band" || row.track.kind === "stack") {
       const text = `${shortNumber(row.track.top)} ${row.track.unit}`.trim();
       const room = pen.measureText(text).width;

@@ -39,7 +39,7 @@ function order(column, sign) {
 function said(cell) {
   const copy = cell.cloneNode(true);
   for (const note of copy.querySelectorAll("sup")) note.remove();
-  return copy.textContent.trim();
+  return copy.textContent.replace(/\s+/g, " ").trim();
 }
 
 // A value for CSV: quoted where it must be; text that a spreadsheet would take for a formula is made text.

@@ -71,7 +71,7 @@ class View {
     this.past = [];
     this.cursor = { row: -1, at: null };
     this.width = 800;
-    [this.from, this.until] = [0, model.length];
+    [this.from, this.until] = this.busy();
     this.layout();
   }
 
@@ -81,6 +81,16 @@ class View {
 
   get left() {
     return this.width < NARROW ? 0 : LABEL_WIDTH;
+  }
+
+  // What is shown first: the whole run, unless most of it is start-up and shut-down.
+  busy() {
+    const { model } = this;
+    const first = Math.min(model.lives.start[0] ?? Infinity, ...model.steps.slice(0, 1).map((step) => step[1]));
+    const last = Math.max(-Infinity, ...model.steps.slice(-1).map((step) => step[2]));
+    if (!(last > first) || last - first > 0.7 * model.length) return [0, model.length];
+    const room = 0.04 * (last - first);
+    return [Math.max(0, first - room), Math.min(model.length, last + room)];
   }
 
   x(at) {
