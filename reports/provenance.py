@@ -271,7 +271,8 @@ def _work(spec: RunSpec) -> str:
         *_decisions(spec),
         f"tools {spec.tools}",
         *_inputs(spec),
-        f"{spec.batch_size} prompts x {spec.group_size} = {spec.trajectories_per_step} trajectories a step",
+        f"{plural(spec.batch_size, 'prompt')} x {spec.group_size}"
+        f" = {plural(spec.trajectories_per_step, 'trajectory')} a step",
         f"context {spec.context_tokens:,} tokens",
         f"seed {spec.seed}",
     ]
@@ -285,7 +286,7 @@ def _decisions(spec: RunSpec) -> list[str]:
     reward = f"reward {spec.reward}"
     if spec.load is Load.FIXED:
         return [reward]
-    limits = f"at most {plural(spec.max_turns, 'turn')} of {spec.turn_tokens:,} generated tokens"
+    limits = f"at most {plural(spec.max_turns, 'turn')} of {plural(spec.turn_tokens, 'generated token')}"
     return [f"policy {spec.policy.value}", f"thinking {spec.thinking.value}", limits, reward]
 
 

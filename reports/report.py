@@ -146,7 +146,12 @@ def _phases(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     if window is None:
         lines += [f"No phase table: {escape(case.no_window)}."]
     else:
-        lines += [*phase_table(case.figures.phases, window), "", case.caption(f"n = {window.steps} steps", notes), ""]
+        lines += [
+            *phase_table(case.figures.phases, window),
+            "",
+            case.caption(f"n = {plural(window.steps, 'step')}", notes),
+            "",
+        ]
         lines += ["The train track of the window, boundary to boundary of steps; gaps between steps are inside."]
         lines += ["", "<details><summary>The framework's own timers</summary>", "", *native_names(case.figures.phases)]
         lines += ["", "</details>"]
@@ -159,7 +164,7 @@ def _stragglers(case: Case, folder: Path, notes: Footnotes) -> list[str]:
         return [*lines, f"No straggler numbers: {escape(case.no_window)}."]
     lines += straggler_table(case.figures.straggler, case.gpu, notes)
     lines += ["", *late_table(case.run, late(case.run, case.steps), notes)]
-    return [*lines, "", case.caption(f"n = {len(case.steps)} steps", notes)]
+    return [*lines, "", case.caption(f"n = {plural(len(case.steps), 'step')}", notes)]
 
 
 def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
@@ -273,8 +278,8 @@ def show(picture: pictures.Picture) -> list[str]:
 
 
 def _consumed(case: Case) -> str:
-    return f"n = {case.figures.staleness.consumed:,} trajectories"
+    return f"n = {plural(case.figures.staleness.consumed, 'trajectory')}"
 
 
 def _started(case: Case) -> str:
-    return f"n = {case.figures.adherence.started:,} trajectories"
+    return f"n = {plural(case.figures.adherence.started, 'trajectory')}"

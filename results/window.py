@@ -103,7 +103,7 @@ def steady_window(run: RunTables, tracks: Tracks) -> Steady:
         )
     missing = last - first + 1 - int(inside.sum())
     if missing:
-        notes.append(f"{missing} steps of the window have no record")
+        notes.append(f"{missing} {'step' if missing == 1 else 'steps'} of the window without a record")
     boundaries = tuple(int(end) for end in ends[inside])
     window = Window(
         start_ns=boundaries[0], end_ns=boundaries[-1], after_step=first, last_step=last, boundaries_ns=boundaries
@@ -199,7 +199,7 @@ def _full_ns(gates: pd.DataFrame, tracks: Tracks) -> int | None:
 def _not_steady(window: Window, tracks: Tracks) -> list[str]:
     notes = []
     if window.steps < ENOUGH_STEPS:
-        notes.append(f"{window.steps} steps, fewer than {ENOUGH_STEPS}")
+        notes.append(f"{window.steps} {'step' if window.steps == 1 else 'steps'}, fewer than {ENOUGH_STEPS}")
     boundaries = np.asarray(window.boundaries_ns, dtype=np.int64)
     ended = window.holds(tracks.life_end)
     p95 = quantile((tracks.life_end[ended] - tracks.life_start[ended]) / 1e9, 0.95)

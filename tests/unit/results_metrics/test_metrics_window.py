@@ -74,7 +74,7 @@ def test_a_step_without_a_record_is_told() -> None:
     window = _steady(history).window
     assert window is not None
     assert window.steps == 10
-    assert any("1 steps of the window have no record" in note for note in window.not_steady)
+    assert any("1 step of the window without a record" in note for note in window.not_steady)
 
 
 def _async(first_start: dict[int, float], full_at: float = 5.0, **changes: int) -> History:
