@@ -326,10 +326,10 @@ def a_life(draw: st.DrawFn) -> Life:
     now += draw(st.integers(0, 20))
     parts = []
     kinds = st.sampled_from(["turn", "turn", "turn", "cancelled", "tool", "tool", "reward", "agent"])
-    for kind in draw(st.lists(kinds, max_size=6)):
+    for kind in draw(st.lists(kinds, min_size=draw(st.sampled_from((0, 2, 4))), max_size=6)):
         length = draw(st.integers(1, 50))
         queued = draw(st.integers(0, length - 1)) if kind in ("turn", "cancelled") else 0
-        told = draw(st.sampled_from(ENGINES)) if kind == "turn" else None
+        told = draw(st.sampled_from(("e0", "e0", "e0", "e1"))) if kind == "turn" else None
         parts.append(Part(kind, now, now + length, told, queued))
         now += length + draw(st.integers(0, 8))
     ends = draw(st.booleans())
@@ -360,7 +360,7 @@ a_unit = st.sampled_from([None, *ENGINES])
 @st.composite
 def stories(draw: st.DrawFn, placement: str, grain: str) -> Story:
     """A story whose units will be `grain`: engine | metric | pool."""
-    lives = draw(st.lists(a_life(), max_size=5))
+    lives = draw(st.lists(a_life(), min_size=0 if grain == "pool" else 3, max_size=6))
     gates = []
     for at in sorted(draw(st.sets(times, max_size=4))):
         in_flight = draw(st.sampled_from([None, 0, 4, 5]))
@@ -378,11 +378,15 @@ def stories(draw: st.DrawFn, placement: str, grain: str) -> Story:
         controller=controller,
         engines_bye=draw(st.sampled_from([None, None, None, 105])),
     )
-    if grain == "metric" or (grain == "engine" and draw(st.booleans())):
+    if grain == "metric" or (grain == "engine" and draw(st.sampled_from((True, True, False)))):
         for engine in ENGINES:
             at, rows = BEGIN, []
             for gap, running, waiting in draw(
-                st.lists(st.tuples(st.integers(5, 40), st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=12)
+                st.lists(
+                    st.tuples(st.integers(4, 15), st.sampled_from((0, 0, 0, 1, 2)), st.integers(0, 2)),
+                    min_size=5,
+                    max_size=12,
+                )
             ):
                 at += 2 * gap  # even: half-way to the next is a whole millisecond
                 rows.append((at, running, waiting))
