@@ -278,7 +278,8 @@ def _colours() -> list[str]:
     ]
     dark.append("  --c-down: #9A9A9A;")
     lines += ["@media (prefers-color-scheme: dark) {", ":root:not([data-theme=light]) {", *dark, "}", "}"]
-    return [*lines, ":root[data-theme=dark] {", *dark, "}"]
+    paper = [f"  --c-{name}: {style.COLOURS[name]} !important;" for name in (*idle, "down")]
+    return [*lines, ":root[data-theme=dark] {", *dark, "}", "@media print { :root {", *paper, "} }"]
 
 
 def _static(name: str) -> str:

@@ -21,20 +21,24 @@ function redraw() {
   stage.waiting = true;
   requestAnimationFrame(() => {
     stage.waiting = false;
-    if (!stage.view) return;
-    const { view } = stage;
-    const step = byId("t-step");
-    const chosen = view.model.steps.find(([number]) => String(number) === step.value);
-    if (chosen && (Math.abs(chosen[1] - view.from) > 0.01 * view.span || Math.abs(chosen[2] - view.until) > 0.01 * view.span)) step.value = "";
-    const width = byId("t-stage").clientWidth;
-    if (width !== view.width) {
-      view.width = width;
-      view.layout();
-    }
-    paint(view, byId("t-main"));
-    paintOverview(view, byId("t-over"));
-    byId("t-how").textContent = `Shown: ${instant(view.from, view.span)} to ${instant(view.until, view.span)} of ${duration(view.model.length)} (${duration(view.span)}). ${view.words}`;
+    drawNow();
   });
+}
+
+function drawNow() {
+  if (!stage.view) return;
+  const { view } = stage;
+  const step = byId("t-step");
+  const chosen = view.model.steps.find(([number]) => String(number) === step.value);
+  if (chosen && (Math.abs(chosen[1] - view.from) > 0.01 * view.span || Math.abs(chosen[2] - view.until) > 0.01 * view.span)) step.value = "";
+  const width = byId("t-stage").clientWidth;
+  if (width !== view.width) {
+    view.width = width;
+    view.layout();
+  }
+  paint(view, byId("t-main"));
+  paintOverview(view, byId("t-over"));
+  byId("t-how").textContent = `Shown: ${instant(view.from, view.span)} to ${instant(view.until, view.span)} of ${duration(view.model.length)} (${duration(view.span)}). ${view.words}`;
 }
 
 const actions = {
@@ -240,6 +244,28 @@ function showDownloads() {
   }
 }
 
+// Paper is white: what is painted is painted anew for it, and again for the screen.
+function startPrinting() {
+  const root = document.documentElement;
+  let theme = null;
+  window.addEventListener("beforeprint", () => {
+    theme = root.dataset.theme ?? "";
+    root.dataset.theme = "light";
+    readInk();
+    drawNow();
+  });
+  window.addEventListener("afterprint", () => {
+    if (theme) root.dataset.theme = theme;
+    else delete root.dataset.theme;
+    readInk();
+    drawNow();
+  });
+  matchMedia("print").addEventListener("change", () => {
+    readInk();
+    redraw();
+  });
+}
+
 function start() {
   startTheme(() => {
     readInk();
@@ -253,6 +279,7 @@ function start() {
     linkStragglers();
     showDownloads();
     new ResizeObserver(redraw).observe(byId("t-stage"));
+    startPrinting();
   }
   document.documentElement.dataset.ready = "1";
   requestAnimationFrame(() => setTimeout(() => performance.mark("bench-ready"), 0));
