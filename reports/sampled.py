@@ -5,6 +5,10 @@ from results.store import RunTables
 from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, held_down, sampler_cost, utilisation
 from results.window import Window
 
+_INTERVAL = (
+    "±: 95 % interval of what happened between the samples, by the mean square successive difference (von Neumann and "
+    "others 1941; Wolter 2007, 8.2)."
+)
 MOST_XIDS = 8  # shown by number
 
 
@@ -15,7 +19,7 @@ def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[s
     if found:
         rows = [[escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"] for each in found]
         lines += ["", *table(["Pool", "How busy", "mean", "samples"], rows, "lllr")]
-        lines += ["", "That a kernel ran is not how full the GPU was. ±: 95 % interval of what the samples don't see."]
+        lines += ["", f"That a kernel ran is not how full the GPU was. {_INTERVAL}"]
     if window is not None and (held := held_down(run, window)):
         shares = "; ".join(f"{name} {percent(share)} of the time" for name, share in held.items())
         lines += ["", f"Clocks were held down by: {shares}."]
