@@ -245,20 +245,13 @@ class _Export:
         rows = Rows.of(self.run, "trajectories")
         c = rows.columns
         names = tuple(name for name in _LIFE if name not in self.hidden)
-        groups: dict[str, list[tuple[str, list[Slice]]]] = defaultdict(list)
-        for row, trajectory in enumerate(c["trajectory_id"]):
-            where = c["start_ns"][row], c["end_ns"][row], trajectory, "trajectory"
+        process = self.trace.process("trajectories") if rows.count or inside else 0
+        for row in sorted(range(rows.count), key=lambda row: (c["start_ns"][row], c["trajectory_id"][row])):
+            where = c["start_ns"][row], c["end_ns"][row], c["trajectory_id"][row], "trajectory"
             life = Slice(*where, partial(rows.known, row, names))
-            groups[c["group_id"][row] or ""].append((trajectory, [life, *inside.pop(trajectory, [])]))
+            self.trace.slices(process, life.name, [life, *inside.pop(life.name, [])])
         for trajectory, slices in inside.items():  # of which only spans were recorded
-            groups[""].append((trajectory, slices))
-        if not groups:
-            return
-        process = self.trace.process("trajectories")
-        for group, members in groups.items():
-            parent = self.trace.track(process, f"group {group}") if group else process
-            for trajectory, slices in members:
-                self.trace.slices(parent, trajectory, slices)
+            self.trace.slices(process, trajectory, slices)
 
 
 def _place(columns: Mapping[str, list[Any]], row: int) -> tuple[tuple[str, str], str]:

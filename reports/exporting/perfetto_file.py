@@ -12,6 +12,7 @@ from typing import IO, Any
 from harness.protocol.errors import EnvError
 
 MONOTONIC, BOOTTIME, REALTIME = 3, 6, 1  # BuiltinClock
+EXPLICIT = 3  # TrackDescriptor.ChildTracksOrdering
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4  # TrackEvent.Type
 LENGTH, FIXED64 = 2, 1  # wire types of protobuf
 SEQUENCE = 1  # all packets are of one: the order of those of one instant is that of the file
@@ -67,13 +68,16 @@ class TraceFile:
         self._pid += 1
         packet, descriptor = self._descriptor()
         descriptor.process.pid = self._pid
+        descriptor.process.legacy_sort_index = self._pid
         descriptor.process.process_name = name
         self._write(packet)
         return self._uuid
 
-    def track(self, parent: int, name: str) -> int:
-        """A new track below another, or below a process."""
-        packet, _ = self._descriptor(parent, name)
+    def track(self, parent: int, name: str, rank: int | None = None) -> int:
+        """A new track below another, or below a process; `rank` puts it elsewhere than after those before it."""
+        packet, descriptor = self._descriptor(parent, name)
+        if rank is not None:
+            descriptor.sibling_order_rank = rank
         self._write(packet)
         return self._uuid
 
@@ -86,8 +90,9 @@ class TraceFile:
 
     def slices(self, parent: int, name: str, slices: Iterable[Slice]) -> None:
         """Slices below `parent`: on one track where they nest, else on as many of the same name as it takes."""
+        rank = self._uuid + 1
         for lane in lanes(slices):
-            track = self.track(parent, name)
+            track = self.track(parent, name, rank)
             open_: list[Slice] = []
             for one in lane:
                 self._end(track, open_, one.start)
@@ -162,7 +167,8 @@ class TraceFile:
         self._uuid += 1
         packet = self._new()
         packet.trusted_packet_sequence_id = SEQUENCE
-        packet.track_descriptor.uuid = self._uuid
+        packet.track_descriptor.uuid = packet.track_descriptor.sibling_order_rank = self._uuid
+        packet.track_descriptor.child_ordering = EXPLICIT  # as written, not by name
         if parent is not None:
             packet.track_descriptor.parent_uuid = parent
         if name is not None:
