@@ -51,8 +51,11 @@ class Process:
 
     def saw(self, event: Event) -> None:
         """Counts one event that belongs to this process."""
-        self.events += 1
-        begin, end = event_times(event)
+        self.saw_all(1, *event_times(event))
+
+    def saw_all(self, events: int, begin: int, end: int) -> None:
+        """Counts events that belong to this process, from the first instant to the last of them."""
+        self.events += events
         self.first_ns = begin if self.first_ns is None else min(self.first_ns, begin)
         self.last_ns = end if self.last_ns is None else max(self.last_ns, end)
 
@@ -67,31 +70,57 @@ class EventFile:
     lines: int = 0
     damaged: int = 0
     first_damage: str | None = None  # "line 7: why"
+    _first_damaged: int = 0
 
     def events(self) -> Iterator[tuple[Process, Event]]:
         """Every whole event with the process that wrote it, in the order of the file."""
-        process: Process | None = None
         with self.path.open("rb") as file:
             for raw in file:
                 self.lines += 1
-                if not raw.strip():
-                    continue  # a line cut to nothing by a full disk: its writer counted it as lost
-                found = checked(raw)
-                if self.on_axis is not None and not isinstance(found, str):
-                    host = found.host if isinstance(found, Hello) else process.host if process else self._named()[0]
-                    found = self.on_axis(host, found)
-                if isinstance(found, Hello):
-                    process = self._begin(found.host, found.pid, found)
-                elif process is None:
-                    process = self._begin(*self._named(), None)
-                if isinstance(found, str):
-                    self._damage(process, found)
-                    continue
-                assert process is not None
-                process.saw(found)
-                if isinstance(found, Bye):
-                    process.bye = found
-                yield process, found
+                found = self.line(raw, self.lines)
+                if found is not None:
+                    yield found
+
+    def blocks(self, size: int) -> Iterator[tuple[int, list[bytes]]]:
+        """The lines of the file, some `size` bytes of them at a time, and the number of the first of them."""
+        with self.path.open("rb") as file:
+            left = b""
+            while more := file.read(size):
+                lines = (left + more).split(b"\n")
+                left = lines.pop()
+                yield self.lines + 1, lines
+                self.lines += len(lines)
+            if left:
+                yield self.lines + 1, [left]
+                self.lines += 1
+
+    def line(self, raw: bytes, number: int) -> tuple[Process, Event] | None:
+        """The event of one line; None where it is none: then it is counted as damaged, or is empty."""
+        if not raw.strip():
+            return None  # a line cut to nothing by a full disk: its writer counted it as lost
+        found = checked(raw)
+        if self.on_axis is not None and not isinstance(found, str):
+            host = found.host if isinstance(found, Hello) else self.host
+            found = self.on_axis(host, found)
+        if isinstance(found, Hello):
+            self._begin(found.host, found.pid, found)
+        if isinstance(found, str):
+            self._damage(self.process(), found, number)
+            return None
+        process = self.process()
+        process.saw(found)
+        if isinstance(found, Bye):
+            process.bye = found
+        return process, found
+
+    @property
+    def host(self) -> str:
+        """Where the process of the next line runs, unless that is a `Hello`."""
+        return self.processes[-1].host if self.processes else self._named()[0]
+
+    def process(self) -> Process:
+        """The process of the next line, unless that is a `Hello`."""
+        return self.processes[-1] if self.processes else self._begin(*self._named(), None)
 
     def _begin(self, host: str, pid: int, hello: Hello | None) -> Process:
         process = Process(self.path.name, host, pid, hello)
@@ -103,12 +132,11 @@ class EventFile:
         match = _FILE_NAME.match(self.path.stem)
         return (match["host"], int(match["pid"])) if match else (self.path.stem, -1)
 
-    def _damage(self, process: Process | None, why: str) -> None:
+    def _damage(self, process: Process, why: str, number: int) -> None:
         self.damaged += 1
-        if process is not None:
-            process.damaged += 1
-        if self.first_damage is None:
-            self.first_damage = f"line {self.lines}: {why}"
+        process.damaged += 1
+        if self.first_damage is None or number < self._first_damaged:
+            self.first_damage, self._first_damaged = f"line {number}: {why}", number
 
 
 def checked(raw: bytes) -> Event | str:

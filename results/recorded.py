@@ -9,31 +9,30 @@ import pyarrow as pa
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.events import Event, Failure, Gate, Metric, Open, Scalar, Span, Step, Trajectory
 from harness.protocol.phases import SYNC_ATTRIBUTES, TOOL_ATTRIBUTES, TURN_ATTRIBUTES, Phase
+from results import bulk
 from results.joins import RECORDED
-from results.reading import INT_LIMIT, EventFile, Process
+from results.reading import INT_LIMIT, EventFile, Process, checked
 from results.rows import Rows
 
 RECORDING = "recording"  # boundary of the failures that the collection itself finds
 SHOWN = 5  # cases named in the one failure row that a kind of defect gets
 SAME_CLOCK_NS = 50_000_000  # hosts whose anchors differ by less share a clock, or nearly: wall clocks are set by NTP
 
+BLOCK_BYTES = 16 * 2**20  # of an events file, read at once
+_HELLO = b'"hello"'
+
 # What the tables are sorted by; rows of one instant stay in the order of the files' names and their lines.
-SORT_KEYS: Mapping[str, tuple[str, ...]] = {
-    "processes": (),
-    "spans": ("start_ns",),
-    "steps": ("start_ns",),
-    "turns": ("start_ns",),
-    "tool_calls": ("start_ns",),
-    "weight_syncs": ("start_ns",),
-    "gates": ("mono_ns",),
-    "probes": ("mono_ns",),
-    "opens": ("start_ns",),
+SORT_KEYS: Mapping[str, str | None] = {
+    "processes": None,
+    "spans": "start_ns",
+    "steps": "start_ns",
+    "turns": "start_ns",
+    "tool_calls": "start_ns",
+    "weight_syncs": "start_ns",
+    "gates": "mono_ns",
+    "probes": "mono_ns",
+    "opens": "start_ns",
 }
-
-
-# The attributes of phases.*_ATTRIBUTES that are text; all others are integers.
-TEXT_ATTRIBUTES = frozenset({"engine", "stop_reason", "tool", "status", "argument", "detail"})
-FLAG_ATTRIBUTES = frozenset({"cache_break"})
 
 _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode  # made once: a call per event
 
@@ -75,43 +74,126 @@ class Recorded:
         self.closed: set[str] = set()  # trajectories that have an end
         self._processes: list[Process] = []
         self._opens: list[tuple[Process, Open]] = []
+        self._before = 0  # lines of the files before
 
     def take_file(self, file: EventFile) -> None:
         """Reads one events file to its end."""
-        opens: dict[tuple[int, int], Open] = {}
-        for process, event in file.events():
-            self._take(process, len(file.processes), event, opens)
+        opens: dict[tuple[int, int], Open | bytes] = {}
+        for first, lines in file.blocks(BLOCK_BYTES):
+            begin = 0
+            for place in [*(at for at, line in enumerate(lines) if _HELLO in line), len(lines)]:
+                if place > begin:  # the lines of one process
+                    self._take_lines(file, first + begin, lines[begin:place], opens)
+                begin = place
         for (number, _), event in opens.items():
-            self._opens.append((file.processes[number - 1], event))
+            self._opens.append((file.processes[number - 1], _opened(event)))
         for process in file.processes:
             self._end(process)
         self._processes += file.processes
+        self._before += file.lines
         if file.damaged:
             share = f"{file.damaged} of {file.lines} lines cut or damaged"
             self.add_failure("damaged_lines", f"events/{file.path.name}: {share}, first {file.first_damage}")
 
+    def _take_lines(
+        self, file: EventFile, first: int, lines: list[bytes], opens: dict[tuple[int, int], Open | bytes]
+    ) -> None:
+        """Takes lines of one process; `opens` is what it began and did not end, by its number and that of the open."""
+        alone: list[tuple[int, bytes]] = []
+        changes: list[tuple[int, int, Open | bytes | None]] = []  # line, number of an open, None: it ended
+        if _HELLO in lines[0]:  # it says which process this is
+            self._take_line(file, first, lines[0], changes)
+            first, lines = first + 1, lines[1:]
+        together: dict[str, tuple[bulk.Kind, list[bytes], list[int]]] = {}
+        own_axis = file.host not in self.compared
+        for number, line in enumerate(lines, first):
+            kind = bulk.kind_of(line) if own_axis else None
+            if kind is None:
+                alone.append((number, line))
+            else:
+                _, those, numbers = together.setdefault(kind.name, (kind, [], []))
+                those.append(line)
+                numbers.append(number)
+        for kind, those, numbers in together.values():
+            found = bulk.read(kind, those, numbers) if len(those) >= bulk.LEAST_LINES else None
+            if found is None:
+                alone += zip(numbers, those, strict=True)
+            else:
+                self._take_bulk(file.process(), found, those, changes)
+        for number, line in sorted(alone):
+            self._take_line(file, number, line, changes)
+        process = len(file.processes)
+        for _, open_id, event in sorted(changes, key=lambda change: change[0]):
+            if event is None:
+                opens.pop((process, open_id), None)
+            else:
+                opens[process, open_id] = event
+
+    def _take_line(
+        self, file: EventFile, number: int, line: bytes, changes: list[tuple[int, int, Open | bytes | None]]
+    ) -> None:
+        found = file.line(line, number)
+        if found is not None:
+            for name in ("spans", "turns", "tool_calls", "weight_syncs"):
+                self.rows[name].at = self._before + number
+            self.trajectories.at = self._before + number
+            self._take(found[0], number, found[1], changes)
+
+    def _take_bulk(
+        self,
+        process: Process,
+        found: bulk.Bulk,
+        lines: list[bytes],
+        changes: list[tuple[int, int, Open | bytes | None]],
+    ) -> None:
+        process.saw_all(len(lines), *found.times())
+        numbers = found.lines.tolist()
+        columns = bulk.columns_of(found)
+        where = {"host": process.host, "pid": process.pid, "role": process.role, "attributes_json": "{}"}
+        order = found.lines + self._before
+        if found.kind is bulk.OPENS:
+            changes += zip(numbers, columns["id"].to_pylist(), lines, strict=True)
+            return
+        if columns["open_id"].null_count < len(lines):
+            ended = zip(numbers, columns["open_id"].to_pylist(), strict=True)
+            changes += [(number, open_id, None) for number, open_id in ended if open_id is not None]
+        if found.kind is bulk.TRAJECTORIES:
+            self.closed.update(columns["trajectory_id"].to_pylist())
+            self.trajectories.put({**columns, **where}, order)
+            return
+        self.rows["spans"].put({**columns, **where}, order)
+        if found.kind is not bulk.SPANS:
+            self.rows[found.kind.name].put({**columns, **where}, order)
+
     def finish(self) -> dict[str, pa.Table]:
         """The tables that need no joining, once every file was taken."""
+        self.trajectories.at = None
         for process, event in self._opens:
             if not _is_trajectory(event) or event.trajectory_id not in self.closed:
                 self._add_open(process, event)
         self._check_clocks()
-        return {name: rows.table(*SORT_KEYS[name]) for name, rows in self.rows.items()}
+        return {name: rows.table(SORT_KEYS[name]) for name, rows in self.rows.items()}
 
     def add_failure(self, kind: str, message: str) -> None:
         """A failure row of the collection itself."""
         self.failures.add(None, None, None, RECORDING, kind, message)
 
-    def _take(self, process: Process, number: int, event: Event, opens: dict[tuple[int, int], Open]) -> None:
+    def _take(
+        self,
+        process: Process,
+        number: int,
+        event: Event,
+        changes: list[tuple[int, int, Open | bytes | None]],
+    ) -> None:
         where = (process.host, process.pid)
         match event:
             case Span():
-                opens.pop((number, event.open_id or 0), None)
+                changes.append((number, event.open_id or 0, None))
                 self._span(process, event)
             case Open():
-                opens[number, event.id] = event
+                changes.append((number, event.id, event))
             case Trajectory():
-                opens.pop((number, event.open_id or 0), None)
+                changes.append((number, event.open_id or 0, None))
                 self._trajectory(process, event)
             case Step():
                 self.rows["steps"].add(
@@ -347,11 +429,19 @@ def _odd(name: str, value: Scalar) -> bool:
     """Whether an attribute that has a column is not of that column's type."""
     if value is None:
         return False
-    if name in TEXT_ATTRIBUTES:
+    if name in bulk.TEXT_ATTRIBUTES:
         return type(value) is not str
-    if name in FLAG_ATTRIBUTES:
+    if name in bulk.FLAG_ATTRIBUTES:
         return type(value) is not bool
     return type(value) is not int or not -INT_LIMIT <= value < INT_LIMIT
+
+
+def _opened(event: Open | bytes) -> Open:
+    if isinstance(event, Open):
+        return event
+    found = checked(event)
+    assert isinstance(found, Open)  # it was read as one before
+    return found
 
 
 def _is_trajectory(event: Open) -> bool:
