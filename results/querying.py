@@ -3,6 +3,7 @@
 DuckDB is the extra `query`. It works in memory, writes nothing, loads no extension and opens no other file.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,7 +34,8 @@ def query(runs: Runs, sql: str) -> pa.Table:
         import duckdb
     except ImportError:
         raise EnvError(_MISSING) from None
-    connection = _connect(runs)
+    # A view reads the schema of each of its files: only those that the text can mean are made.
+    connection = _connect(runs, [name for name in runs.tables if name in sql.lower()])
     try:
         statements = connection.extract_statements(sql)
         if len(statements) != 1:
@@ -50,13 +52,12 @@ def query(runs: Runs, sql: str) -> pa.Table:
     return table
 
 
-def _connect(runs: Runs) -> "duckdb.DuckDBPyConnection":
-    """A connection that has the views, and can do nothing else."""
+def _connect(runs: Runs, names: Sequence[str]) -> "duckdb.DuckDBPyConnection":
+    """A connection that has the views of those names, and can do nothing else."""
     import duckdb
 
     files: dict[str, list[str]] = {}
     ids: list[tuple[str, str]] = []
-    names = runs.tables
     for run_id, folder in runs.folders.items():
         for name in names:
             path = table_path(folder, name)
@@ -74,7 +75,9 @@ def _connect(runs: Runs) -> "duckdb.DuckDBPyConnection":
         },
     )
     connection.execute(f"CREATE TABLE {_FILES} (file VARCHAR, of_run VARCHAR)")
-    connection.executemany(f"INSERT INTO {_FILES} VALUES (?, ?)", ids)
+    if ids:
+        rows = ", ".join(f"({_text(path)}, {_text(run_id)})" for path, run_id in ids)
+        connection.execute(f"INSERT INTO {_FILES} VALUES {rows}")
     for name in names:
         connection.execute(_view(name, files.get(name, [])))
     connection.execute(f"SET allowed_paths = [{', '.join(_text(path) for path, _ in ids)}]")
