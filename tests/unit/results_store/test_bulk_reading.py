@@ -38,8 +38,7 @@ def made(rng: random.Random, count: int) -> list[bytes]:
     lines = [line(Hello(protocol=1, run_id="r", host="h", pid=7, role="rollout", wall_ns=5, mono_ns=5))]
     for number in range(count):
         name, at = f"p{number}-s0-a0", number * 100 + rng.randint(0, 250)
-        opened = Open(id=number + 1, start_ns=at, phase=None, native_name="trajectory", pool="rollout", trajectory_id=name)
-        lines.append(line(opened))
+        lines.append(line(Open(id=number + 1, start_ns=at, phase=None, native_name="trajectory", trajectory_id=name)))
         turn = Span(
             phase="generation",
             native_name="turn",
@@ -193,7 +192,7 @@ def test_a_file_without_its_first_line_and_an_empty_one(tmp_path, monkeypatch):
 
 def test_the_kinds_that_come_by_the_million_are_read_together(tmp_path, monkeypatch):
     path = tmp_path / "h-7.jsonl"
-    path.write_bytes(b"\n".join(made(random.Random(4), 200)))
+    path.write_bytes(b"\n".join([*made(random.Random(4), 200), b""]))
     alone: list[int] = []
     whole = EventFile.line
     monkeypatch.setattr(EventFile, "line", lambda self, raw, number: alone.append(number) or whole(self, raw, number))
