@@ -1,12 +1,13 @@
 """Identities row by row, on the tables of a run: what was counted twice is one number, and time goes forward."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from results.lint import identities
 from results.lint.check import Check
@@ -14,6 +15,7 @@ from results.lint.findings import Linted
 from results.lint.quantity import Quantity
 from results.schema import COLUMNS, FLOAT, INT
 from results.store import RunTables
+from results.tracks import floats
 
 MOST_ROWS = 20  # findings of one identity in one table; the rest are counted
 COUNTED = {"token", "turn", "call", "byte", "trajectory", "error", "event", "line", "request", "comparison", "row"}
@@ -26,7 +28,11 @@ COUNTERS = {
 }
 TIME_SLACK_NS = 1000.0  # durations are differences of whole ns, summed as often as there are calls
 
+# What names a row, in the order in which it is said.
+NAMING = ("trajectory_id", "step", "turn", "tool", "native_name", "gpu", "engine", "metric")
+
 Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -48,17 +54,20 @@ class _Rows:
 
 
 def lint_tables(run: RunTables, linted: Linted) -> None:
-    """Checks every table of a run; findings are added to `linted`."""
+    """Checks every table of a run; findings are added to `linted`. Of large tables only what is checked is read."""
     rows = _Rows(linted)
-    for name in COLUMNS:
-        if name in run.tables and run.tables[name].num_rows:
-            frame = run.frame(name)
-            _signs(rows, name, frame)
-            _shares(rows, name, frame)
+    for name, columns in COLUMNS.items():
+        for column in columns:
+            counted = column.type in (INT, FLOAT) and column.unit in COUNTED
+            if counted or column.name in DURATIONS:
+                _signs(rows, run, name, column.name)
+            elif column.unit == "ratio":
+                _shares(rows, run, name, column.name)
     for name in INTERVALS:
-        _forward(rows, name, run.frame(name))
-    for name, (keys, columns) in COUNTERS.items():
-        _growing(rows, name, run.frame(name), keys, columns)
+        _forward(rows, run, name)
+    for name, (keys, counters) in COUNTERS.items():
+        for counter in counters:
+            _growing(rows, run, name, keys, counter)
     _trajectories(rows, run)
     _versions(rows, run)
     _steps(linted, run)
@@ -68,78 +77,71 @@ def _exact(value: float) -> Quantity:
     return Quantity.exact(float(value))
 
 
-def _name(name: str, frame: pd.DataFrame, place: int) -> str:
-    row = frame.iloc[place]
-    parts = [name]
-    for key in ("trajectory_id", "step", "turn", "tool", "native_name", "gpu", "engine", "metric"):
-        if key in frame and pd.notna(row[key]):
-            parts.append(f"{key.removesuffix('_id')} {row[key]}")
-    return ", ".join(parts) if len(parts) > 1 else f"{name}, row {place + 1}"
+def _values(run: RunTables, name: str, column: str) -> Floats:
+    return floats(run.part(name, [column]).column(column))
 
 
-def _signs(rows: _Rows, name: str, frame: pd.DataFrame) -> None:
-    for column in COLUMNS[name]:
-        counted = column.type in (INT, FLOAT) and column.unit in COUNTED
-        if not counted and column.name not in DURATIONS:
-            continue
-        values = frame[column.name].to_numpy(np.float64, na_value=np.nan)
-        known = ~np.isnan(values)
-
-        def made(place: int, what: str = column.name, values: npt.NDArray[np.float64] = values) -> tuple[Check, str]:
-            return identities.count_not_negative(_exact(values[place]), what), _name(name, frame, place)
-
-        rows.check("count_not_negative", known & (values < 0), int(known.sum()), f"{name}.{column.name}", made)
+def _name(run: RunTables, name: str, place: int) -> str:
+    """A row by what names it, e.g. `turns, trajectory p0-s1-a0, turn 2`."""
+    keys = [column.name for column in COLUMNS[name] if column.name in NAMING]
+    row = run.part(name, keys).slice(place, 1).to_pylist()[0] if keys else {}
+    parts = [f"{key.removesuffix('_id')} {row[key]}" for key in NAMING if row.get(key) is not None]
+    return ", ".join([name, *parts]) if parts else f"{name}, row {place + 1}"
 
 
-def _shares(rows: _Rows, name: str, frame: pd.DataFrame) -> None:
-    for column in COLUMNS[name]:
-        if column.unit != "ratio":
-            continue
-        values = frame[column.name].to_numpy(np.float64, na_value=np.nan)
-        known = ~np.isnan(values)
-        # Engines and DCGM compute shares in single precision, which may pass 1 by a rounding.
-        failed = known & ((values < 0) | (values > 1 + 1e-6))
+def _signs(rows: _Rows, run: RunTables, name: str, column: str) -> None:
+    values = _values(run, name, column)
+    known = ~np.isnan(values)
 
-        def made(place: int, what: str = column.name, values: npt.NDArray[np.float64] = values) -> tuple[Check, str]:
-            return identities.share_in_unit(_exact(values[place]), what), _name(name, frame, place)
+    def made(place: int) -> tuple[Check, str]:
+        return identities.count_not_negative(_exact(values[place]), column), _name(run, name, place)
 
-        rows.check("share_in_unit", failed, int(known.sum()), f"{name}.{column.name}", made)
+    rows.check("count_not_negative", known & (values < 0), int(known.sum()), f"{name}.{column}", made)
 
 
-def _forward(rows: _Rows, name: str, frame: pd.DataFrame) -> None:
-    if frame.empty:
-        return
-    start = frame["start_ns"].to_numpy(np.float64, na_value=np.nan)
-    end = frame["end_ns"].to_numpy(np.float64, na_value=np.nan)
+def _shares(rows: _Rows, run: RunTables, name: str, column: str) -> None:
+    values = _values(run, name, column)
+    known = ~np.isnan(values)
+    # Engines and DCGM compute shares in single precision, which may pass 1 by a rounding.
+    failed = known & ((values < 0) | (values > 1 + 1e-6))
+
+    def made(place: int) -> tuple[Check, str]:
+        return identities.share_in_unit(_exact(values[place]), column), _name(run, name, place)
+
+    rows.check("share_in_unit", failed, int(known.sum()), f"{name}.{column}", made)
+
+
+def _forward(rows: _Rows, run: RunTables, name: str) -> None:
+    start, end = (_values(run, name, column) for column in ("start_ns", "end_ns"))
     known = ~np.isnan(start) & ~np.isnan(end)
 
     def made(place: int) -> tuple[Check, str]:
         check = identities.start_before_end(_exact(start[place] / 1e9), _exact(end[place] / 1e9))
-        return check, _name(name, frame, place)
+        return check, _name(run, name, place)
 
     rows.check("start_before_end", known & (end < start), int(known.sum()), name, made)
 
 
-def _growing(rows: _Rows, name: str, frame: pd.DataFrame, keys: Iterable[str], columns: Iterable[str]) -> None:
-    if frame.empty:
+def _growing(rows: _Rows, run: RunTables, name: str, keys: Sequence[str], column: str) -> None:
+    """Each reading of a counter against the next one of its series, in the order of time."""
+    table = run.part(name, [*keys, "mono_ns", column])
+    known = np.flatnonzero(~np.isnan(floats(table.column(column))))
+    if known.size < 2:
         return
-    for _, series in frame.groupby(list(keys), sort=True, dropna=True):
-        ordered = series.sort_values("mono_ns")
-        for column in columns:
-            told = ordered[ordered[column].notna()].reset_index(drop=True)
-            values = told[column].to_numpy(np.float64)
-            falls = np.append(np.diff(values) < 0, False) if values.size else np.zeros(0, dtype=np.bool_)
+    frame = table.take(pa.array(known)).to_pandas().assign(row=known).sort_values([*keys, "mono_ns"], kind="stable")
+    values, places = frame[column].to_numpy(np.float64), frame["row"].to_numpy(np.int64)
+    series = frame.groupby(list(keys), sort=False, dropna=False).ngroup().to_numpy(np.int64)
+    same = series[1:] == series[:-1]
 
-            def made(
-                place: int,
-                values: npt.NDArray[np.float64] = values,
-                told: pd.DataFrame = told,
-                column: str = column,
-            ) -> tuple[Check, str]:
-                check = identities.counter_grows(_exact(values[place]), _exact(values[place + 1]), column, "")
-                return check, _name(name, told, place)
+    def made(place: int) -> tuple[Check, str]:
+        check = identities.counter_grows(_exact(values[place]), _exact(values[place + 1]), column, "")
+        return check, _name(run, name, int(places[place]))
 
-            rows.check("counter_grows", falls, max(values.size - 1, 0), f"{name}.{column}", made)
+    rows.check("counter_grows", same & (np.diff(values) < 0), int(same.sum()), f"{name}.{column}", made)
+
+
+def _life(lives: pd.DataFrame, place: int) -> str:
+    return f"trajectories, trajectory {lives['trajectory_id'].iloc[place]}"
 
 
 def _trajectories(rows: _Rows, run: RunTables) -> None:
@@ -177,7 +179,7 @@ def _trajectories(rows: _Rows, run: RunTables) -> None:
             unit: str = unit,
         ) -> tuple[Check, str]:
             check = identities.counts_agree(_exact(stated[place]), _exact(other[place]), column, words, unit)
-            return check, _name("trajectories", lives, place)
+            return check, _life(lives, place)
 
         rows.check("counts_agree", known & (np.abs(stated - other) > slack), int(known.sum()), "trajectories", made)
 
@@ -202,7 +204,7 @@ def _versions(rows: _Rows, run: RunTables) -> None:
             words: tuple[str, str] = (one_words, two_words),
         ) -> tuple[Check, str]:
             pair = [(words[0], _exact(low[place])), (words[1], _exact(high[place]))]
-            return identities.ordered(pair, "version")[0], _name("trajectories", lives, place)
+            return identities.ordered(pair, "version")[0], _life(lives, place)
 
         rows.check("ordered", known & (low > high), int(known.sum()), "trajectories", made)
 
