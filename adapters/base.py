@@ -96,6 +96,7 @@ class Launch:
     files: Mapping[str, str] = field(default_factory=dict)  # path under run_dir -> text, written before the start
     notes: tuple[str, ...] = ()  # what a reader of --dry-run should know: every framework override
     fairness: Mapping[str, str] = field(default_factory=dict)  # row of FAIRNESS -> what this run has
+    virtual_time: bool = False  # the child's clock is no clock of this machine: nothing of it is sampled beside
 
 
 @runtime_checkable

@@ -35,7 +35,8 @@ class OpenPhase:
         if event.native_name not in parts and event.native_name != "step":
             parts.append(f"({event.native_name})")
         who = f"{self.role} of {self.source.removesuffix('.jsonl')}"
-        return f"{' '.join(parts)}, open for {(now_ns + self.ahead_ns - event.start_ns) / 1e9:.0f} s, {who}"
+        open_s = max(now_ns + self.ahead_ns - event.start_ns, 0) / 1e9  # below 0: begun on a virtual clock
+        return f"{' '.join(parts)}, open for {open_s:.0f} s, {who}"
 
 
 @dataclass(slots=True)
@@ -139,6 +140,8 @@ class Progress:
         when that is less); None without any yet."""
         if self._first_turn_ns is None:
             return None
+        if self._tokens:
+            now_ns = max(now_ns, self._tokens[-1][0])  # a virtual clock is ahead
         window_ns = min(RATE_WINDOW_NS, now_ns - self._first_turn_ns)
         recent = [tokens for end_ns, tokens in self._tokens if end_ns > now_ns - window_ns]
         return sum(recent) / (window_ns / 1e9) if window_ns > 0 else None

@@ -88,9 +88,15 @@ def run(
         python = ensure(environment)
         check_scorer_of(python, spec.reward)
         launch = adapter.launch(spec, folder.path)
+        if launch.virtual_time:
+            # What this machine does meanwhile, and how long it takes, says nothing of the run.
+            limits, sampler, lead_s = limits.of_virtual_time(), (), 0.0
         folder.write_files(launch.files)
         folder.write_meta(
-            environment=environment_facts(environment, python), note=list(launch.notes), fairness=dict(launch.fairness)
+            environment=environment_facts(environment, python),
+            note=list(launch.notes),
+            fairness=dict(launch.fairness),
+            clock="virtual" if launch.virtual_time else "monotonic",
         )
         outcome = supervise(folder, spec, launch, python, limits, display, sampler, lead_s, tools)
         make_tables(folder, display)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.progress import Progress
 from harness.protocol.errors import SpecError
@@ -39,6 +39,10 @@ class Limits:
             timeout_s=timeout_s,
             longest_trajectory_s=longest_trajectory_s,
         )
+
+    def of_virtual_time(self) -> "Limits":
+        """The limits, which are of real time, for a run whose steps take none of it."""
+        return replace(self, stall_s=self.stall_s or STALL_S)
 
     def stall_limit_s(self, median_step_s: float | None) -> float:
         """Seconds without movement that are too many, given the steps so far."""

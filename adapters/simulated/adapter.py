@@ -5,16 +5,20 @@ from pathlib import Path
 
 from adapters.base import FAIRNESS, Environment, Launch
 from adapters.simulated.faults import Faults
+from adapters.simulated.virtual import OVERRIDE, VIRTUAL, choose
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Device, Load, Placement, Policy, RunSpec
 from workloads.deep_research.presets import PRESETS
 
 
 class SimulatedAdapter:
-    """No framework: sleeps stand for work, in wall time. `latency_scale` scales the tools' latencies and no other."""
+    """No framework: waits stand for work, in virtual time where they can (`-o clock=real`: not).
+
+    `latency_scale` scales the tools' latencies and no other.
+    """
 
     name: str = "simulated"
-    framework_version: str = "simulated 1"
+    framework_version: str = "simulated 2"
     phases: Mapping[str, Phase | None] = {
         "step": None,
         "trajectory": None,
@@ -53,9 +57,11 @@ class SimulatedAdapter:
             return f"preset = {spec.preset}: allowed is one of {', '.join(PRESETS)}"
         if spec.ray_address:
             return f"ray_address = {spec.ray_address}: there is no Ray in it"
-        if spec.overrides:
-            return f"overrides = {', '.join(spec.overrides)}: there is no framework to override"
+        unknown = [name for name in spec.overrides if name != OVERRIDE]
+        if unknown:
+            return f"overrides = {', '.join(unknown)}: there is no framework to override; allowed is {OVERRIDE}"
         try:
+            choose(spec)
             faults = Faults.of(spec)
         except ValueError as error:
             return str(error)
@@ -65,9 +71,11 @@ class SimulatedAdapter:
 
     def launch(self, spec: RunSpec, run_dir: Path) -> Launch:
         """The worker module, in the harness's own Python."""
+        choice = choose(spec)
         return Launch(
             arguments=("-m", "adapters.simulated.worker", str(run_dir / "spec.json")),
-            notes=("simulated: plays the plan and computes nothing",),
+            notes=("simulated: plays the plan and computes nothing", f"{choice.name} time: {choice.why}"),
+            virtual_time=choice.name == VIRTUAL,
             fairness=dict.fromkeys(FAIRNESS, "simulated: nothing is computed"),
         )
 

@@ -7,13 +7,11 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from adapters.simulated.pace import SMALL, Pace
 from adapters.simulated.weights import VOCABULARY, engine_logprobs
 from workloads.deep_research.boundary import Generated, Sampling
 
-# A turn's duration: a fixed part, then tokens at a rate that falls as more sequences run together.
-TURN_S = 0.002
-TOKEN_S = 0.000_25
-TOKEN_S_PER_RUNNING = 0.000_02
+# A turn's duration: a fixed part, then tokens at a rate that falls as more sequences run together (see `pace`).
 NOISE_SIGMA = 0.2
 # A turn is cut into this many pieces; a paused engine stops between two of them, its sequences kept.
 PIECES = 4
@@ -25,6 +23,7 @@ class Engine:
 
     address: str
     seed: int
+    pace: Pace = SMALL
     slow_s: float = 0.0
     version: int = 0
     theta: float = 0.0
@@ -45,7 +44,7 @@ class Engine:
         version_end = self.version
         self.running += 1
         try:
-            await asyncio.sleep(TURN_S + self.slow_s)
+            await asyncio.sleep(self.pace.turn_s + self.slow_s)
             for piece in range(PIECES):
                 await self._resumed.wait()
                 tokens = ids[piece * count // PIECES : (piece + 1) * count // PIECES]
@@ -55,7 +54,8 @@ class Engine:
                 version_start = version_end if version_start is None else version_start
                 position = len(prompt_ids) + len(logprobs)
                 logprobs += engine_logprobs(self.theta, tokens, position, dice)
-                await asyncio.sleep(len(tokens) * factor * (TOKEN_S + TOKEN_S_PER_RUNNING * self.running))
+                token_s = self.pace.token_s + self.pace.token_per_running_s * self.running
+                await asyncio.sleep(len(tokens) * factor * token_s)
         finally:
             self.running -= 1
         return Generated(
@@ -71,7 +71,7 @@ class Engine:
         """The logprobs of a given reply after `ids`, under the weights at one moment; takes a prefill's time."""
         self.running += 1
         try:
-            await asyncio.sleep(TURN_S + self.slow_s)
+            await asyncio.sleep(self.pace.turn_s + self.slow_s)
             await self._resumed.wait()
             version = self.version
             dice = random.Random(f"{self.seed}:{trajectory_id}:{len(ids)}")

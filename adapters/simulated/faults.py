@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.protocol.clock import now_ns
 from harness.protocol.events import Metric, encode
 from harness.protocol.phases import Phase
 from harness.protocol.recorder import Recorder
@@ -110,7 +111,7 @@ class Faults:
 
 def tear(recorder: Recorder) -> None:
     """Writes half a line as the last of the file and dies, as a machine that loses power may leave it."""
-    line = encode(Metric(name="torn", mono_ns=time.monotonic_ns(), value=1.0))
+    line = encode(Metric(name="torn", mono_ns=now_ns(), value=1.0))
     with recorder.path.open("ab", buffering=0) as file:
         file.write(line[: len(line) // 2].encode())
     os._exit(DEATH_CODE)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from adapters.simulated.engine import Codec, Engine, Fleet
 from adapters.simulated.faults import OVERSTALE_BATCHES, Faults
+from adapters.simulated.pace import pace_of
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import RunSpec
@@ -157,6 +158,7 @@ def make_fleet(spec: RunSpec, faults: Faults) -> Fleet:
     count = max(spec.gpus.rollout // spec.rollout_tp, 1)
     return Fleet(
         engines=tuple(
-            Engine(address=f"simulated://engine-{index}", seed=spec.seed, slow_s=slow_s) for index in range(count)
+            Engine(address=f"simulated://engine-{index}", seed=spec.seed, pace=pace_of(spec), slow_s=slow_s)
+            for index in range(count)
         )
     )

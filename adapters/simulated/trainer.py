@@ -2,30 +2,22 @@
 
 import asyncio
 import random
-import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 
 from adapters.simulated.engine import Fleet
 from adapters.simulated.faults import Faults
+from adapters.simulated.pace import Pace, pace_of
 from adapters.simulated.rollout import Group
 from adapters.simulated.weights import group_advantages, logprob, probe, trainer_logprobs, update
+from harness.protocol.clock import now_ns
 from harness.protocol.events import Scalar, Step
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Offload, Placement, RunSpec
 from workloads.deep_research.episode import EpisodeResult
 
-# Seconds of each phase: a fixed part, and one per token for the two that compute. In the smoke preset these give about
-# the shares of the study's step (forward 5 %, train 7 %, sync and other 2 %).
-DATA_S = 0.003
-LOGPROB_S, LOGPROB_TOKEN_S = 0.010, 0.000_03
-ADVANTAGE_S = 0.002
-TRAIN_S, TRAIN_TOKEN_S = 0.020, 0.000_045
-OFFLOAD_S = 0.005
-PAUSE_S, TRANSFER_S, RESUME_S = 0.001, 0.012, 0.001
-LOG_S = 0.002
 NOISE_SIGMA = 0.1
 
 # The initial sync belongs to no update: its spans have step 0.
@@ -42,9 +34,11 @@ class Trainer:
     fleet: Fleet
     theta: float = 0.0
     version: int = 0
+    pace: Pace = field(init=False)
     _dice: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
+        self.pace = pace_of(self.spec)
         self._dice = random.Random(f"{self.spec.seed}:trainer")
 
     @property
@@ -63,14 +57,14 @@ class Trainer:
         trained = [result for result in done if result.status == "ok"]
         with self._timed(Phase.DATA, "make_batch", step):
             tokens = sum(len(result.prompt_ids) + len(result.response_ids) for result in trained)
-            await self._take(DATA_S, Phase.DATA)
+            await self._take(self.pace.data_s, Phase.DATA)
         await self._offload("load_optimizer", step)
         with self._timed(Phase.LOGPROB, "logprob", step):
             differences: list[float] = []
             for result in trained:
                 differences += self._differences(result)
                 await asyncio.sleep(0)  # the engines share this event loop: their tools must wake in time
-            await self._take(LOGPROB_S + tokens * LOGPROB_TOKEN_S, Phase.LOGPROB)
+            await self._take(self.pace.logprob_s + tokens * self.pace.logprob_token_s, Phase.LOGPROB)
         with self._timed(Phase.ADVANTAGE, "advantage", step):
             advantages = [
                 advantage
@@ -78,16 +72,17 @@ class Trainer:
                 if (rewards := [result.reward for result in group if result.reward is not None])
                 for advantage in group_advantages(rewards)
             ]
-            await self._take(ADVANTAGE_S, Phase.ADVANTAGE)
+            await self._take(self.pace.advantage_s, Phase.ADVANTAGE)
         if self.faults.sleep_between_s:  # planted: no timer names this time
-            slept_ns = time.monotonic_ns()
+            slept_ns = now_ns()
             await asyncio.sleep(self.faults.sleep_between_s)
-            slept_ns = time.monotonic_ns() - slept_ns
+            slept_ns = now_ns() - slept_ns
             print(f"simulated: planted sleep of step {step} took {slept_ns} ns", flush=True)
         with self._timed(Phase.TRAIN, "train", step):
-            await self._take((TRAIN_S + tokens * TRAIN_TOKEN_S) / 2)
+            half_s = (self.pace.train_s + tokens * self.pace.train_token_s) / 2
+            await self._take(half_s)
             self.faults.strike(step, self.recorder)
-            await self._take((TRAIN_S + tokens * TRAIN_TOKEN_S) / 2, Phase.TRAIN)
+            await self._take(half_s, Phase.TRAIN)
             self.theta, grad_norm = update(self.theta, advantages, self._dice)
             self.version = step
         await self._offload("offload_optimizer", step)
@@ -100,14 +95,14 @@ class Trainer:
                 self.recorder.metric("logprob_diff_max", max(differences), unit="nat", step=step, labels=labels)
                 self.recorder.metric("logprob_diff_mean", mean, unit="nat", step=step, labels=labels)
             print(f"simulated: step {step}/{self.spec.steps}, {len(trained)} trajectories", flush=True)
-            await self._take(LOG_S, Phase.OVERHEAD)
+            await self._take(self.pace.log_s, Phase.OVERHEAD)
         rewards = [result.reward for result in trained if result.reward is not None]
         self.recorder.emit(
             Step(
                 step=step,
                 policy_version=self.version,
                 start_ns=start_ns,
-                end_ns=time.monotonic_ns(),
+                end_ns=now_ns(),
                 trajectory_ids=tuple(result.trajectory_id for result in trained),
                 dropped_ids=tuple(result.trajectory_id for result in done if result.status != "ok"),
                 loss_tokens=sum(sum(result.loss_mask) for result in trained),
@@ -138,14 +133,14 @@ class Trainer:
         own = self.recorder.open(Phase.WEIGHT_SYNC, "weight_sync", pool=self.pool, step=step)
         for engine in self.fleet.engines:
             engine.pause()
-        await self._take(PAUSE_S)
-        paused_ns = time.monotonic_ns()
-        await self._take(TRANSFER_S, Phase.WEIGHT_SYNC)
-        transferred_ns = time.monotonic_ns()
-        await self._take(RESUME_S)
+        await self._take(self.pace.pause_s)
+        paused_ns = now_ns()
+        await self._take(self.pace.transfer_s, Phase.WEIGHT_SYNC)
+        transferred_ns = now_ns()
+        await self._take(self.pace.resume_s)
         for engine in self.fleet.engines:
             engine.resume(self.version, theta)
-        resumed_ns = time.monotonic_ns()
+        resumed_ns = now_ns()
         stages = {
             "version": self.version,
             "pause_ns": paused_ns - own.start_ns,
@@ -190,7 +185,7 @@ class Trainer:
     async def _offload(self, native_name: str, step: int) -> None:
         if self.spec.placement is Placement.COLOCATED and self.spec.offload is not Offload.NONE:
             with self._timed(Phase.OFFLOAD, native_name, step):
-                await self._take(OFFLOAD_S, Phase.OFFLOAD)
+                await self._take(self.pace.offload_s, Phase.OFFLOAD)
 
     def _timed(self, phase: Phase, native_name: str, step: int) -> AbstractContextManager[None]:
         return self.recorder.timed(phase, native_name, pool=self.pool, step=step)

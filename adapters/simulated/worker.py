@@ -1,10 +1,9 @@
-"""The child: plays a spec's placement in wall time. `python -m adapters.simulated.worker <run>/spec.json`."""
+"""The child: plays a spec's placement, in virtual time where it can: `-m adapters.simulated.worker RUN/spec.json`."""
 
 import asyncio
 import platform
 import signal
 import sys
-import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +11,14 @@ from pathlib import Path
 from adapters.simulated.faults import Faults, leave_orphan
 from adapters.simulated.rollout import ContinuousRollout, Rollout, make_fleet
 from adapters.simulated.trainer import Trainer
+from adapters.simulated.virtual import choose, runner
+from harness.protocol.clock import now_ns
 from harness.protocol.errors import SpecError
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.recorder import Recorder
 from harness.protocol.spec import Placement, RunSpec
 
-VERSION = "1"
+VERSION = "2"
 
 
 async def play(spec: RunSpec, recorder: Recorder, faults: Faults) -> None:
@@ -42,7 +43,7 @@ async def play(spec: RunSpec, recorder: Recorder, faults: Faults) -> None:
 async def _colocated(spec: RunSpec, recorder: Recorder, rollout: Rollout, trainer: Trainer) -> None:
     """The same GPUs take turns: all trajectories of a batch, then the update."""
     for step in range(1, spec.steps + 1):
-        start_ns = time.monotonic_ns()
+        start_ns = now_ns()
         with recorder.timed(None, "step", pool=Pool.BOTH, step=step, container=True):
             with recorder.timed(Phase.GENERATION, "generate", pool=Pool.BOTH, step=step):
                 groups = await rollout.batch(step)
@@ -52,7 +53,7 @@ async def _colocated(spec: RunSpec, recorder: Recorder, rollout: Rollout, traine
 async def _disaggregated(spec: RunSpec, recorder: Recorder, rollout: Rollout, trainer: Trainer) -> None:
     """Separate pools that wait for each other: admission is closed while the trainer works."""
     for step in range(1, spec.steps + 1):
-        start_ns = time.monotonic_ns()
+        start_ns = now_ns()
         with recorder.timed(None, "step", pool=Pool.TRAIN, step=step, container=True):
             with recorder.timed(Phase.WAIT_ROLLOUT, "wait_for_batch", pool=Pool.TRAIN, step=step):
                 recorder.gate(True, f"version {step - 1}", in_flight=0, cap=spec.trajectories_per_step)
@@ -66,7 +67,7 @@ async def _async(spec: RunSpec, recorder: Recorder, rollout: Rollout, trainer: T
     continuous = ContinuousRollout(rollout=rollout)
     try:
         for step in range(1, spec.steps + 1):
-            start_ns = time.monotonic_ns()
+            start_ns = now_ns()
             with recorder.timed(None, "step", pool=Pool.TRAIN, step=step, container=True):
                 with recorder.timed(Phase.WAIT_ROLLOUT, "wait_for_groups", pool=Pool.TRAIN, step=step):
                     continuous.admit(trainer.version)
@@ -81,15 +82,17 @@ def main(argv: list[str]) -> int:
     try:
         spec = RunSpec.load_file(Path(argv[0]))
         faults = Faults.of(spec)
+        choice = choose(spec)
         recorder = Recorder.from_environment(
-            "controller", versions={"simulated": VERSION, "python": platform.python_version()}
+            "controller", versions={"simulated": VERSION, "clock": choice.name, "python": platform.python_version()}
         )
     except (SpecError, ValueError, IndexError, KeyError) as error:
         print(f"simulated: cannot start: {error!r}", file=sys.stderr)
         return SpecError.exit_code
     code = 0
     try:
-        asyncio.run(play(spec, recorder, faults))
+        with runner(choice) as running:
+            running.run(play(spec, recorder, faults))
     except (KeyboardInterrupt, asyncio.CancelledError) as stop:
         code = 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
         _record_failure(recorder, f"ended by signal {code - 128}")

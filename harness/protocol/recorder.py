@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from harness.protocol import PROTOCOL_VERSION
+from harness.protocol.clock import now_ns, wall_ns
 from harness.protocol.events import (
     Bye,
     Event,
@@ -144,7 +145,7 @@ class Recorder:
         announce: bool = True,
     ) -> OpenSpan:
         """Begins a span now. `announce=False` writes no `Open` line (for short, frequent spans)."""
-        span = OpenSpan(next(self._ids), time.monotonic_ns(), phase, native_name, pool, unit, step, trajectory_id, turn)
+        span = OpenSpan(next(self._ids), now_ns(), phase, native_name, pool, unit, step, trajectory_id, turn)
         if announce:
             self.emit(
                 Open(
@@ -169,7 +170,7 @@ class Recorder:
         attributes: Mapping[str, Scalar] | None = None,
     ) -> int:
         """Ends a span now and records it; returns its end, in monotonic ns."""
-        end_ns = time.monotonic_ns()
+        end_ns = now_ns()
         self.span(
             span.phase,
             span.native_name,
@@ -247,7 +248,7 @@ class Recorder:
         self.emit(
             Metric(
                 name=name,
-                mono_ns=time.monotonic_ns(),
+                mono_ns=now_ns(),
                 value=value,
                 values=values,
                 unit=unit,
@@ -258,19 +259,19 @@ class Recorder:
 
     def gate(self, is_open: bool, why: str, *, in_flight: int | None = None, cap: int | None = None) -> None:
         """Records that admission opened or closed, now."""
-        self.emit(Gate(mono_ns=time.monotonic_ns(), open=is_open, why=why, in_flight=in_flight, cap=cap))
+        self.emit(Gate(mono_ns=now_ns(), open=is_open, why=why, in_flight=in_flight, cap=cap))
 
     def failure(self, boundary: str, error: BaseException | str) -> None:
         """Records a failure at a boundary, now."""
         kind = "message" if isinstance(error, str) else type(error).__name__
-        self.emit(Failure(mono_ns=time.monotonic_ns(), boundary=boundary, type=kind, message=str(error)[:4000]))
+        self.emit(Failure(mono_ns=now_ns(), boundary=boundary, type=kind, message=str(error)[:4000]))
 
     def bye(self) -> None:
         """Records a clean end, makes it durable and closes the file."""
         self.emit(
             Bye(
-                mono_ns=time.monotonic_ns(),
-                wall_ns=time.time_ns(),
+                mono_ns=now_ns(),
+                wall_ns=wall_ns(),
                 events=self.events,
                 lost_events=self.lost_events,
                 recorder_ns=self.cost_ns,
@@ -326,8 +327,8 @@ def make_hello(
         host=host_name(),
         pid=os.getpid(),
         role=role,
-        wall_ns=time.time_ns(),
-        mono_ns=time.monotonic_ns(),
+        wall_ns=wall_ns(),
+        mono_ns=now_ns(),
         gpu_uuids=gpu_uuids,
         pool=pool,
         versions=versions or {},

@@ -23,9 +23,9 @@ BENCH = [sys.executable, "-c", "from harness.cli import main; main()"]
 
 
 def simulated(runs_dir: Path, *faults: str, placement: str = "colocated", **flags: object) -> RunResult:
-    """A small run with this process as its harness; one with faults has no sampler."""
+    """A small run in real time with this process as its harness; one with faults has no sampler."""
     wanted = {"framework": "simulated", "placement": placement, "latency_scale": 0.05, "steps": 4, "faults": faults}
-    spec = resolve({**wanted, **flags}).spec
+    spec = resolve({**wanted, **flags}, overrides=["clock=real"]).spec
     result = run(spec, load_adapter("simulated"), runs_dir, display=SilentDisplay(), sampler=() if faults else None)
     status = read_status(result.run_dir)
     assert (status.status, status.exit_code, status.sealed) == (result.status, result.exit_code, True)
@@ -65,7 +65,7 @@ def bench(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
     mark, runs_dir = uuid.uuid4().hex, tmp_path / "runs"
     words = ["run", "--framework", "simulated", "--placement", "async", "--steps", "400", "--runs-dir", str(runs_dir)]
     process = subprocess.Popen(
-        [*BENCH, *words, "--latency-scale", "0.05"],
+        [*BENCH, *words, "--latency-scale", "0.05", "-o", "clock=real"],
         env={**os.environ, "BENCH_TEST_MARK": mark},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -51,8 +51,9 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     raise AssertionError(f"waited {seconds} s in vain")
 
 
-def write(tmp_path: Path, text: str = PAIR, scale: float = 0.05) -> list[str]:
-    """The command line of a sweep with that file, in that folder."""
+def write(tmp_path: Path, text: str = PAIR, scale: float = 0.05, *, real_time: bool = False) -> list[str]:
+    """The command line of a sweep with that file, in that folder; in real time where it is ended in the middle of a run."""
+    text += '[overrides.simulated]\nclock = "real"\n' if real_time else ""
     (tmp_path / "sweep.toml").write_text(text.replace("{scale}", str(scale)), encoding="utf-8")
     words = ["sweep", "-c", str(tmp_path / "sweep.toml"), "--repeats", "2"]
     return [*words, "--out", str(tmp_path / "sweep"), "--runs-dir", str(tmp_path / "runs")]
@@ -135,7 +136,7 @@ def test_a_sweep_with_failing_and_refused_cells(tmp_path: Path, capsys: pytest.C
 def test_killed_in_the_middle_and_resumed(
     tmp_path: Path, start: Callable[[list[str]], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = write(tmp_path, scale=0.4)
+    words = write(tmp_path, scale=0.4, real_time=True)
     process = start(words)
     wait_for(lambda: second_run_under_way(tmp_path))
     process.kill()
@@ -147,7 +148,7 @@ def test_killed_in_the_middle_and_resumed(
     with (tmp_path / "sweep" / "journal.jsonl").open("a") as journal:
         journal.write('{"k": "cell_en')  # as a kill in the middle of a write leaves it
 
-    write(tmp_path, PAIR.replace("steps = 4", "steps = 5"), scale=0.4)
+    write(tmp_path, PAIR.replace("steps = 4", "steps = 5"), scale=0.4, real_time=True)
     assert call(words) == 2  # the file has changed: another plan
     assert "holds another sweep" in capsys.readouterr().err
 
@@ -167,7 +168,7 @@ def test_killed_in_the_middle_and_resumed(
 def test_ctrl_c_ends_the_run_cleanly_and_the_sweep_goes_on_later(
     tmp_path: Path, start: Callable[[list[str]], subprocess.Popen[str]]
 ) -> None:
-    words = write(tmp_path, scale=0.4)
+    words = write(tmp_path, scale=0.4, real_time=True)
     process = start(words)
     wait_for(lambda: second_run_under_way(tmp_path))
     process.send_signal(signal.SIGINT)

@@ -1,11 +1,11 @@
 """One trajectory being made: what the planned and the live agent loop share, above all what is recorded of it."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.protocol.clock import now_ns
 from harness.protocol.events import Scalar, Trajectory
 from harness.protocol.phases import Phase
 from harness.protocol.recorder import OpenSpan, Recorder, RecorderFullError
@@ -120,7 +120,7 @@ class Attempt:
         Raises:
             EndedError: it has passed.
         """
-        used_s = (time.monotonic_ns() - self.opened.start_ns) / 1e9
+        used_s = (now_ns() - self.opened.start_ns) / 1e9
         if used_s >= self.trajectory_timeout_s:
             raise EndedError("timeout", f"took longer than {self.trajectory_timeout_s:g} s")
         return self.trajectory_timeout_s - used_s
@@ -135,7 +135,7 @@ class Attempt:
             EndedError: no reply within the trajectory's limit, or the engine failed.
         """
         left_s = self.left_s()
-        start_ns = time.monotonic_ns()
+        start_ns = now_ns()
         reply: Generated | None = None
         stop_reason: str | None = None
         try:
@@ -183,7 +183,7 @@ class Attempt:
             EndedError: the trajectory's own limit passed (recorded).
         """
         left_s = self.left_s()
-        call = ToolCall(number=number, request=request, start_ns=time.monotonic_ns())
+        call = ToolCall(number=number, request=request, start_ns=now_ns())
         try:
             call.observation = await within(self.tools.call(request), min(left_s, self.tool_timeout_s))
             call.status = call.observation.status
@@ -191,7 +191,7 @@ class Attempt:
             call.status = "timeout"
             self.recorder.failure("tool", f"{self.trajectory_id}: turn {number}: {request.tool} did not answer in time")
         except asyncio.CancelledError:
-            call.status, call.end_ns = "cancelled", time.monotonic_ns()
+            call.status, call.end_ns = "cancelled", now_ns()
             self.tool_span(call, None)
             raise
         except RecorderFullError:
@@ -199,7 +199,7 @@ class Attempt:
         except Exception as error:
             call.status = "error"
             self.recorder.failure("tool", error)
-        call.end_ns = time.monotonic_ns()
+        call.end_ns = now_ns()
         if call.status == "timeout" and call.observation is None and left_s <= self.tool_timeout_s:
             self.tool_span(call, None)
             raise EndedError("timeout", f"turn {number}: {request.tool} passed the limit of the trajectory")
@@ -251,7 +251,7 @@ class Attempt:
             Phase.REWARD,
             "reward",
             start_ns,
-            time.monotonic_ns(),
+            now_ns(),
             pool=self.pool,
             step=self.step,
             trajectory_id=self.trajectory_id,
@@ -282,7 +282,7 @@ class Attempt:
             Phase.GENERATION,
             "turn",
             start_ns,
-            time.monotonic_ns(),
+            now_ns(),
             pool=self.pool,
             step=self.step,
             trajectory_id=self.trajectory_id,
@@ -300,7 +300,7 @@ class Attempt:
                 attempt=self.attempt,
                 status=status,
                 start_ns=self.opened.start_ns,
-                end_ns=time.monotonic_ns(),
+                end_ns=now_ns(),
                 turns=len(self.generated),
                 tool_calls=self.tool_calls,
                 tool_ns=self.tool_ns,

@@ -4,10 +4,10 @@ It imposes a plan: each turn generates exactly the planned tokens, then calls th
 wrote. What comes back is recorded as it came; whether it was what the plan asked is judged afterwards.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from harness.protocol.clock import now_ns
 from harness.protocol.recorder import Recorder
 from workloads.deep_research.attempt import Attempt
 from workloads.deep_research.boundary import Codec, EpisodeResult, Generate, Generated, Sampling, Score
@@ -100,7 +100,7 @@ class _Planned(Attempt):
             await self.turn(number, self.prompt_ids + self.response_ids, Sampling(max_tokens=tokens, min_tokens=tokens))
             if turn.latency_s is not None:
                 await self._tool(number, turn)
-        start_ns = time.monotonic_ns()
+        start_ns = now_ns()
         if self.judge is None:
             self.reward = self.plan.reward
         else:

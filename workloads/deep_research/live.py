@@ -14,10 +14,10 @@ be computed again. The alternative, a row per turn, would give groups and batche
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from harness.protocol.clock import now_ns
 from harness.protocol.events import Scalar
 from harness.protocol.spec import Thinking
 from workloads.deep_research.attempt import ARGUMENT_CHARACTERS, Attempt, EndedError, ToolCall
@@ -263,7 +263,7 @@ class Live(Attempt):
         return True
 
     async def _reward(self) -> None:
-        start_ns = time.monotonic_ns()
+        start_ns = now_ns()
         right: bool | None = None
         if self.row.answers:
             right = self.answer is not None and exact(self.answer, self.row.answers) == 1.0

@@ -1,10 +1,10 @@
 """The tools of an agent: what is asked, what is answered, and a set of them that only takes the planned time."""
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.protocol.clock import now_ns
 from workloads.deep_research.faults import GARBLED, KINDS, garble
 from workloads.deep_research.plan import Turn
 
@@ -69,7 +69,7 @@ class MockTools:
         planned = request.planned
         if planned is None or planned.latency_s is None:
             raise ValueError(f"{request.tool} is no planned tool call: it has no latency")
-        await wait_until(time.monotonic_ns() + round(planned.latency_s * 1e9))
+        await wait_until(now_ns() + round(planned.latency_s * 1e9))
         head = f"{request.tool}: {request.argument}\n"
         if planned.fault is None:
             return Observation(text=filler(head, planned.observation_tokens), planned_s=planned.latency_s)
@@ -89,7 +89,7 @@ class MockTools:
 
 async def wait_until(moment_ns: int) -> None:
     """Waits until a moment of the monotonic clock; not a moment less: a loop may wake a sleeper one tick early."""
-    while (left_ns := moment_ns - time.monotonic_ns()) > 0:
+    while (left_ns := moment_ns - now_ns()) > 0:
         await asyncio.sleep(left_ns / 1e9)
 
 

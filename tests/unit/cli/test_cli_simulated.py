@@ -38,7 +38,7 @@ def test_what_a_run_prints(runs: Path) -> None:
     folder = find_run("latest", runs)
     out, err = (runs / "out.txt").read_text(), (runs / "err.txt").read_text()
     # Progress is on stderr, the result on stdout.
-    for part in ("simulated 1, async", "4 steps of 4 prompts x 2 trajectories", "step 4/4"):
+    for part in ("simulated 2, async", "4 steps of 4 prompts x 2 trajectories", "step 4/4"):
         assert part in err
     for part in ("throughput", "plan adherence", "100.0%", "weight sync", f"report: {folder / 'report.md'}"):
         assert part in out
