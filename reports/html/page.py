@@ -22,11 +22,13 @@ from reports.html.charts import Chart, asynchronous
 from reports.html.data import run_data
 from reports.html.document import Block, Document, Line, Section, plain, read
 from reports.html.packing import embedded
+from reports.markdown import plural
 from reports.places import without_places
 from reports.provenance import NON_STANDARD, commit_of, device_of, framework_of, kinds_of, non_standard, random_weights
 
 MOST_RUNS = 8  # with a timeline of their own in one page
 _DRAWN = re.compile(r"(?:^|/)(?:\d+-[\w-]+-)?(?:straggler|timeline|account|waterfall|steps)\.png$")
+_NOT_DRAWN = ("No timeline: ", "No straggler chart: ", "No picture of ")  # of pictures that the page draws itself
 _SCRIPTS = ("dom", "tables", "theme", "view", "paint", "details", "input", "straggler", "start")
 
 
@@ -98,7 +100,7 @@ def render(lines: Sequence[str], pictures: Path, cases: Sequence[Case] = ()) -> 
             hatches=[name for name in style.COLOURS if style.hatch(name)],
             runs=runs,
             beside=side_by_side([run.cards for run in runs]),
-            left_out=max(0, len(cases) - MOST_RUNS),
+            left_out=plural(len(cases) - MOST_RUNS, "more run") if len(cases) > MOST_RUNS else "",
             banner=_banner(document),
             sections=_sections(document, cases, names),
             notes=document.notes,
@@ -200,7 +202,9 @@ def _without_drawn(blocks: Sequence[Block]) -> tuple[Block, ...]:
     for block in blocks:
         if block.kind == "picture" and _DRAWN.search(block.path):
             dropped.add(plain(block.line))
-        elif block.kind != "paragraph" or plain(block.line) not in dropped:
+        elif block.kind != "paragraph" or not (
+            plain(block.line) in dropped or plain(block.line).startswith(_NOT_DRAWN)
+        ):
             kept.append(block)
     return tuple(kept)
 

@@ -135,6 +135,7 @@ function showRun(place) {
   byId("trajectory").hidden = true;
   const room = byId("timeline-room");
   room.hidden = !model;
+  byId("t-none").hidden = Boolean(model);
   if (byId("t-run")) byId("t-run").value = String(place);
   if (!model) {
     stage.view = null;

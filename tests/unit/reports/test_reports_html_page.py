@@ -336,7 +336,7 @@ def test_runs_beyond_the_most_have_no_timeline_and_it_is_said(tmp_path: Path, mo
     second = tmp_path / "two"
     shutil.copytree(first, second)
     text = html_of(tmp_path, first, second)
-    assert "1 more runs have no timeline" in text
+    assert "Without a timeline in this page: 1 more run." in text
     assert len(Seen(text).scripts) == 2
 
 
