@@ -1,5 +1,7 @@
 """`bench lint WHAT...`: identities that must hold, in runs of ours and in what others published."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,10 +85,20 @@ def command(
         raise SpecError(
             f"--gpu {gpu}: its dense peak is not known; known are {', '.join(n for n, _ in PEAK_BF16_FLOPS)}"
         )
-    found = [one for name in what for one in _lint(name, given, kind, runs_dir)]
+    found: list[Linted] = []
+    unread: list[str] = []
+    sources = [lint for name in what for lint in _sources(name, given, kind, runs_dir)]
+    for lint in sources:
+        try:
+            found.append(lint())
+        except SpecError as error:  # the others are linted all the same
+            unread.append(str(error))
     text = render(found, form, unchecked=unchecked)
-    if text:
+    if text and (found or not unread):
         click.echo(text)
+    if unread:
+        more = f" (and {len(unread) - 1} more that could not be linted)" if len(unread) > 1 else ""
+        raise SpecError(unread[0] + more)
     for one in found:
         if not one.checks:
             why = "; ".join(one.notes) or "nothing that its identities need is in it"
@@ -102,19 +114,22 @@ def _pair(text: str) -> tuple[str, str]:
     return column, name
 
 
-def _lint(name: str, given: "Given", kind: str | None, runs_dir: Path) -> "list[Linted]":
+def _sources(name: str, given: "Given", kind: str | None, runs_dir: Path) -> "Iterator[Callable[[], Linted]]":
+    """What lints each source that a name means."""
     from harness.run_folder import list_runs
     from results.lint.runs import lint_run
     from results.lint.source import lint_file
 
     path = Path(name)
     if path.is_file():
-        return [lint_file(path, given, kind)]
-    if path.is_dir() and not (path / "spec.json").is_file():
+        yield lambda: lint_file(path, given, kind)
+    elif path.is_dir() and not (path / "spec.json").is_file():
         runs = list_runs(path)
         if not runs:
             raise SpecError(f"{name}: a folder that is no run and holds none; name a run, a folder of runs, or a file")
-        return [lint_run(run) for run in runs]
-    if not path.exists() and path.suffix:
+        for run in runs:
+            yield partial(lint_run, run)
+    elif not path.exists() and path.suffix:
         raise SpecError(f"{name}: no such file, and no such run; name a run, a folder of runs, or a file")
-    return [lint_run(find_run(name, runs_dir))]
+    else:
+        yield lambda: lint_run(find_run(name, runs_dir))

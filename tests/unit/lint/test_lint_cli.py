@@ -1,6 +1,7 @@
 """`bench lint`: exit codes, forms of output, and what is a wrong request."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,19 @@ def test_runs_by_name_latest_and_folder(simulated_runs: Path, capsys: pytest.Cap
     assert "simulated-async" in capsys.readouterr().out
     assert call(["lint", str(simulated_runs)]) == 0
     assert capsys.readouterr().out.count("0 violations") == 3
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest(
+    simulated_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(simulated_runs, tmp_path / "runs")
+    broken = sorted((tmp_path / "runs").iterdir())[0]
+    (broken / "tables" / "steps.parquet").write_bytes(b"no table")
+    assert call(["lint", str(tmp_path / "runs")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.count("0 violations") == 2
+    assert "steps.parquet" in printed.err
+    assert "Traceback" not in printed.err
 
 
 def test_limits_given_on_the_command_line(tmp_path: Path) -> None:
