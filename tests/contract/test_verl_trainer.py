@@ -1,12 +1,13 @@
 """verl's trainer taps, without verl: stubs of the modules that are patched."""
 
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from verl_stubs import TIMERS, Mask, StubBuffer, batch_of, bench_of, found, stub_verl
+from verl_stubs import TIMERS, Mask, StubBuffer, StubRay, batch_of, bench_of, found, stub_verl
 
 from adapters.child.track import TapError
 from adapters.verl.worker import trainer as verl_trainer
@@ -31,14 +32,38 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return modules
 
 
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> StubRay:
+    made = StubRay()
+    monkeypatch.setitem(sys.modules, "ray", made)
+    return made
+
+
+def test_agent_loops_are_still_there_when_the_training_fails(
+    stubbed: list[Any], recorder: Recorder, ray: StubRay
+) -> None:
+    install(bench_of(recorder, Placement.ASYNC))
+    trainer = stubbed[0].TRAINER_REGISTRY["separate_async"](None)
+    manager = types.SimpleNamespace(agent_loop_workers=[ray.actor("loop-0")], batch=None, data=None)
+    with pytest.raises(TypeError):
+        trainer.fit(manager)
+    assert ray.killed == []  # what they saw of the failure is on record
+
+
 @pytest.mark.parametrize("placement", list(Placement))
-def test_a_step_is_recorded_with_what_it_consumed(stubbed: list[Any], recorder: Recorder, placement: Placement) -> None:
+def test_a_step_is_recorded_with_what_it_consumed(
+    stubbed: list[Any], recorder: Recorder, ray: StubRay, placement: Placement
+) -> None:
     bench = bench_of(recorder, placement)
     install(bench)
     trainer = stubbed[0].TRAINER_REGISTRY[verl_trainer.MODES[placement]](None)
     trainer.replay_buffer.evict = ["u-3"]
     data = types.SimpleNamespace(batch={"response_mask": Mask(42), "old_log_probs": None, "rollout_log_probs": None})
-    timing, logged = trainer.fit(batch_of(4), data)
+    loops = [ray.actor("loop-0"), ray.actor("loop-1")]
+    trainer.fit(types.SimpleNamespace(agent_loop_workers=loops, batch=batch_of(4), data=data))
+    timing, logged = trainer.seen
+    # They end before verl ends the engines they ask: on other nodes they would outlive those, and record failures.
+    assert ray.killed == ray.waited == ["loop-0", "loop-1"]
     assert set(timing) == set(TIMERS)  # verl's own timers work as before
     assert logged[1] == 1
     (step,) = found(recorder, Step)
@@ -83,6 +108,7 @@ def trainer_of(modules: list[Any]) -> Any:
         (trainer_of, "_submit_batch_to_rollout"),
         (trainer_of, "_balance_batch"),
         (trainer_of, "_compute_metrics"),
+        (trainer_of, "fit"),
     ],
 )
 def test_a_patch_point_that_is_gone_fails_at_the_start_by_name(

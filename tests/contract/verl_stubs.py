@@ -94,8 +94,9 @@ def stub_verl() -> list[Any]:
 
         def _compute_metrics(self) -> None: ...
 
-        def fit(self, batch: Any, data: Any) -> Any:
-            """One step as verl makes it."""
+        def fit(self, agent_loop_manager: Any) -> None:
+            """One step as verl makes it, of the manager's batch."""
+            batch, data = agent_loop_manager.batch, agent_loop_manager.data
             timing: dict[str, float] = {}
             self.on_init_end()
             self.global_steps = 1
@@ -115,11 +116,35 @@ def stub_verl() -> list[Any]:
             base_.tq.kv_clear(keys=sampled.keys)
             tracking = base_.Tracking()
             tracking.log(data={"actor/grad_norm": 0.5, "critic/score/mean": 0.25}, step=1)
-            return timing, tracking.logged
+            self.seen = timing, tracking.logged
 
     base_.Tracking = Tracking
     base_.TRAINER_REGISTRY = {"sync": Trainer, "separate_async": type("SeparateAsync", (Trainer,), {})}
     return modules
+
+
+class RayError(Exception):
+    """Of the stand-in for Ray."""
+
+
+class StubRay:
+    """As much of Ray as ends actors: names of those killed, in order, and whether each was waited for."""
+
+    def __init__(self) -> None:
+        self.killed: list[str] = []
+        self.waited: list[str] = []
+        self.exceptions = types.SimpleNamespace(RayError=RayError)
+
+    def actor(self, name: str) -> Any:
+        """A handle."""
+        return types.SimpleNamespace(name=name, __ray_ready__=types.SimpleNamespace(remote=lambda: name))
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor.name)
+
+    def get(self, name: str, timeout: float) -> None:
+        self.waited.append(name)
+        raise RayError(f"{name} died" if name in self.killed else f"{name} did not answer in {timeout} s")
 
 
 class Batch(dict[str, list[Any]]):
