@@ -74,7 +74,7 @@ def _training(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
             nothing = len(_PHASES)
             painted = innermost(starts, ends, codes, axis.start_ns, axis.end_ns, nothing).timeline
             made.append(_shares("Training phases", name, list(_PHASES), axis, painted, fine.bins))
-    return made
+    return _first(made, len(parts))
 
 
 def _units(case: Case, axis: Axis, fine: Fineness) -> list[Track]:
@@ -94,7 +94,7 @@ def _units(case: Case, axis: Axis, fine: Fineness) -> list[Track]:
             )
         else:
             made.append(_shares("Units: time account", unit.unit, names, axis, line, fine.bins))
-    return made
+    return _first(made, len(account.units))
 
 
 def _exact(
@@ -164,7 +164,6 @@ def _in_flight(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
                 {"name": name, "label": label, "mean": packed(mean, "f4")}
                 for name, label, mean in (*layers, ("queued", "neither (queue, agent)", neither))
             ],
-            "low": packed(alive.low, "u4"),
             "high": packed(alive.high, "u4"),
             "how": f"means over bins of {_bin(axis, edges.size - 1)}; the line is the most at any instant",
         }
@@ -189,7 +188,7 @@ def _engines(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
         name = "engine not told" if known else "all engines (not told apart)"
         bins = bin_counts(turns.start[hidden], turns.end[hidden], edges)
         made.append(_band("Engines: turns open", name, "turns", axis, bins))
-    return made
+    return _first(made, len(found.engines) + bool(hidden.any()))
 
 
 def _readings(run: RunTables, axis: Axis, fine: Fineness) -> list[Track]:
@@ -213,12 +212,19 @@ def _readings(run: RunTables, axis: Axis, fine: Fineness) -> list[Track]:
                 made.append({**track, "about": f"{what}, {uuid}", "limit": float(limit.max()) if limit.size else None})
                 break
     if made:
-        return made
+        return _first(made, len(uuids))
     hosts = samples.filter(pc.is_null(samples.column("gpu")))
     for host in sorted(pc.unique(hosts.column("host")).to_pylist())[:MOST_TRACKS]:
         rows = hosts.filter(pc.equal(hosts.column("host"), host))
         track = _sampled("Hosts: cores in use", str(host), "", axis, fine, rows, "cpu_ratio")
         made += [] if track is None else [{**track, "limit": 1.0}]
+    return made
+
+
+def _first(made: list[Track], known: int) -> list[Track]:
+    """The tracks; the first of them says where there are more than are drawn."""
+    if made and known > len(made):
+        made[0] = {**made[0], "how": f"{made[0]['how']}; the first {len(made)} of {known:,}"}
     return made
 
 

@@ -229,7 +229,10 @@ function trackRows(model, group) {
     if (track.kind === "states") for (let i = 0; i < track.start.length; i++) rows.push([track.name, track.start[i], track.end[i], track.names[track.code[i]], null, null, null]);
     for (let i = 0; i < (track.bins || 0); i++) {
       if (track.kind === "shares") track.names.forEach((name, code) => track.shares[code * track.bins + i] && rows.push([track.name, i * bin, (i + 1) * bin, name, null, track.shares[code * track.bins + i] / 65535, null]));
-      else if (track.kind === "stack") for (const layer of track.layers) rows.push([track.name, i * bin, (i + 1) * bin, layer.name, null, layer.mean[i], null]);
+      else if (track.kind === "stack") {
+        for (const layer of track.layers) rows.push([track.name, i * bin, (i + 1) * bin, layer.name, null, layer.mean[i], null]);
+        rows.push([track.name, i * bin, (i + 1) * bin, "in flight", null, null, track.high[i]]);
+      }
       else rows.push([track.name, i * bin, (i + 1) * bin, track.unit, track.low[i], track.mean[i], track.high[i]]);
     }
   }

@@ -21,6 +21,7 @@ from harness.protocol.spec import Device, Gpus, RunSpec
 from reports import style
 from reports.case import Case
 from reports.html import page as pages
+from reports.html import timeline
 from reports.html.axis import Fineness
 from reports.html.data import run_data
 from reports.html.page import render, write_html
@@ -188,6 +189,16 @@ def test_where_one_instant_is_too_much_none_is_drawn_and_it_is_said(tmp_path: Pa
     assert lives["lanes"] == 0
     assert set(array(lives["lane"]).tolist()) == {65_535}
     assert {each.trajectory_id for each in late(case.run, case.steps)} <= set(lives["id"])
+
+
+def test_more_tracks_than_are_drawn_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_TRACKS", 1)
+    case, data = data_of(folders.write_run(tmp_path / "run", small("async")))
+    account = case.figures.account
+    assert account is not None
+    tracks = {track["group"]: track for track in data["timeline"]["tracks"]}
+    assert tracks["Units: time account"]["how"].endswith(f"; the first 1 of {len(account.units)}")
+    assert tracks["Engines: turns open"]["how"].endswith("; the first 1 of 2")
 
 
 def test_lanes_hold_one_trajectory_at_a_time(tmp_path: Path) -> None:
