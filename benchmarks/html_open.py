@@ -30,6 +30,7 @@ from results.metrics import compute
 from results.store import RunTables
 
 ROUNDS = 5
+SOURCES = ("reports/html", "benchmarks/html_open.py", "benchmarks/hour_run.py")
 LIMIT_S = 2.0
 LIMIT_BYTES = 5_000_000
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -95,9 +96,7 @@ def main(record: bool) -> int:
         "limit_open_s": LIMIT_S,
         "limit_bytes": LIMIT_BYTES,
     }
-    return tracked.finish(
-        "html_open", figures, ok=ok, description=__doc__ or "", sources=("reports/html", "benchmarks"), record=record
-    )
+    return tracked.finish("html_open", figures, ok=ok, description=__doc__ or "", sources=SOURCES, record=record)
 
 
 def write_ours(run: RunTables, path: Path, folder: Path) -> float:
