@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from harness.protocol.phases import Phase
 from reports.exporting.files import written
 from reports.exporting.perfetto_file import Slice, TraceFile
-from reports.exporting.source import CONTENT, Rows, bounds_ns, wall_minus_mono_ns
+from reports.exporting.source import CONTENT, Rows, bounds_ns, values, wall_minus_mono_ns
 from results.gpu_sensors import gpu_pools
 from results.schema import COLUMNS
 from results.store import RunTables
@@ -234,7 +234,7 @@ class _Export:
         at = table["mono_ns"].to_pylist()
         for column in COLUMNS[name]:
             if column.name not in NOT_COUNTERS:
-                self._counter(parent, column.name, column.unit, zip(at, table[column.name].to_pylist(), strict=True))
+                self._counter(parent, column.name, column.unit, zip(at, values(table[column.name]), strict=True))
 
     def _counter(self, parent: int, name: str, unit: str, values: Iterable[tuple[int, float | None]]) -> None:
         known = [(at, value) for at, value in values if value is not None]

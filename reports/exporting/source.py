@@ -1,9 +1,11 @@
 """What every export reads of a run: columns as lists, the wall clock, and what is content of the run's work."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.store import RunTables
@@ -24,12 +26,20 @@ class Rows:
     def of(cls, run: RunTables, name: str) -> "Rows":
         """The rows of table `name`."""
         table = run.tables[name]
-        return cls({column: table[column].to_pylist() for column in table.column_names}, table.num_rows)
+        return cls({column: values(table[column]) for column in table.column_names}, table.num_rows)
 
     def known(self, row: int, names: tuple[str, ...]) -> dict[str, Any]:
         """The values of one row that are known, by column."""
         found = {name: self.columns[name][row] for name in names}
         return {name: value for name, value in found.items() if value is not None}
+
+
+def values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as a list. Of floats only finite ones are values: what is none (a gradient's NaN) no format can hold."""
+    found: list[Any] = column.to_pylist()
+    if not pa.types.is_floating(column.type):
+        return found
+    return [value if value is not None and math.isfinite(value) else None for value in found]
 
 
 def wall_minus_mono_ns(run: RunTables) -> int | None:

@@ -228,3 +228,14 @@ def test_a_run_without_a_step_is_refused_and_says_why(
     assert call(["export", str(cut_run), "--to", "mlperf", "-o", str(log)]) == 0
     assert "no step was recorded" in capsys.readouterr().err
     assert not check(log)[0]
+
+
+def test_a_run_that_was_killed_is_accepted_as_aborted(cut_run: Path, tmp_path: Path) -> None:
+    meta = json.loads((cut_run / "meta.json").read_text()) | {"status": "interrupted"}
+    (cut_run / "meta.json").write_text(json.dumps(meta))
+    assert load_run(cut_run).tables["steps"].num_rows
+    log = tmp_path / "run.log"
+    assert call(["export", str(cut_run), "--to", "mlperf", "-o", str(log)]) == 0
+    (stop,) = (line for line in records(log) if line["key"] == "run_stop")
+    assert stop["metadata"]["status"] == "aborted"
+    assert check(log) == (True, [])

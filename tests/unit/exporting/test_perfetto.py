@@ -3,17 +3,21 @@
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from trace_processing import TraceProcessor
 
 from harness.cli import call
+from reports.exporting.perfetto import export_perfetto
 from reports.exporting.perfetto_file import Slice, _varint, lanes
 from reports.exporting.source import wall_minus_mono_ns
+from results.schema import TABLES
 from results.store import RunTables, load_run
 
 
@@ -283,3 +287,36 @@ def test_numbers_are_written_as_protobuf_writes_them() -> None:
     for number in [*numbers, *(draw.randrange(1 << draw.randrange(1, 63)) for _ in range(500))]:
         wanted = TracePacket(timestamp=number).SerializeToString()
         assert wanted[1:] == _varint(number)
+
+
+def test_engines_counters_and_a_second_host(async_run: Path, tmp_path: Path) -> None:
+    """An engine that was scraped, a reading that is unknown, and spans that another host recorded."""
+    run = load_run(async_run)
+    engine = run.tables["turns"]["engine"].drop_null()[0].as_py()
+    start = run.tables["turns"]["start_ns"][0].as_py()
+    readings = [(start, 3.0), (start + 10, None), (start + 20, 5.0)]
+    rows = [
+        {"host": "a", "engine": engine, "mono_ns": at, "uncertainty_ns": 1, "family": "vllm", "running_requests": value}
+        for at, value in readings
+    ]
+    spans = run.tables["spans"]
+    elsewhere = pa.array(["other-host" if n % 2 else host for n, host in enumerate(spans["host"].to_pylist())])
+    at = spans.schema.get_field_index("host")
+    tables = dict(run.tables)
+    tables["engine_samples"] = pa.Table.from_pylist(rows, schema=TABLES["engine_samples"])
+    tables["spans"] = spans.set_column(at, spans.schema.field(at), elsewhere)
+    export_perfetto(replace(run, tables=tables), tmp_path / "t")
+    processor = TraceProcessor(tmp_path / "t")
+    found = processor.rows(
+        f"""SELECT c.ts, c.value FROM counter c JOIN track t ON t.id = c.track_id JOIN track e ON e.id = t.parent_id
+            WHERE t.name = 'running_requests' AND e.name = '{engine}' ORDER BY c.ts"""
+    )
+    names = {row["name"] for row in processor.rows("SELECT name FROM process WHERE name IS NOT NULL")}
+    total = processor.rows(
+        "SELECT count(*) AS n FROM slice WHERE category NOT IN ('run', 'step', 'trajectory', 'weights',"
+        " 'admission', 'failure', 'open')"
+    )
+    processor.close()
+    assert [(row["ts"], row["value"]) for row in found] == [(start, 3.0), (start + 20, 5.0)]
+    assert "train pool on other-host" in names
+    assert total == [{"n": spans.num_rows}]
