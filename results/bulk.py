@@ -90,11 +90,11 @@ _SPAN, _TRAJECTORY, _OPEN, _ATTRIBUTES = b'{"k":"span"', b'{"k":"trajectory"', b
 
 def kind_of(line: bytes) -> Kind | None:
     """Which kind a line is to be read as; None: by itself."""
+    if line.startswith(_TURN):
+        return TURNS
+    if line.startswith(_TOOL):
+        return TOOL_CALLS
     if line.startswith(_SPAN):
-        if line.startswith(_TURN):
-            return TURNS if _ATTRIBUTES in line else None
-        if line.startswith(_TOOL):
-            return TOOL_CALLS if _ATTRIBUTES in line else None
         return None if _ATTRIBUTES in line else SPANS
     if line.startswith(_TRAJECTORY):
         return TRAJECTORIES

@@ -81,17 +81,18 @@ class EventFile:
                 if found is not None:
                     yield found
 
-    def blocks(self, size: int) -> Iterator[tuple[int, list[bytes]]]:
-        """The lines of the file, some `size` bytes of them at a time, and the number of the first of them."""
+    def blocks(self, size: int, mark: bytes) -> Iterator[tuple[int, list[bytes], bool]]:
+        """The lines of the file, `size` bytes at a time: number of the first, lines, whether `mark` may be in them."""
         with self.path.open("rb") as file:
             left = b""
             while more := file.read(size):
-                lines = (left + more).split(b"\n")
+                whole = left + more
+                lines = whole.split(b"\n")
                 left = lines.pop()
-                yield self.lines + 1, lines
+                yield self.lines + 1, lines, mark in whole
                 self.lines += len(lines)
             if left:
-                yield self.lines + 1, [left]
+                yield self.lines + 1, [left], True
                 self.lines += 1
 
     def line(self, raw: bytes, number: int) -> tuple[Process, Event] | None:

@@ -79,9 +79,10 @@ class Recorded:
     def take_file(self, file: EventFile) -> None:
         """Reads one events file to its end."""
         opens: dict[tuple[int, int], Open | bytes] = {}
-        for first, lines in file.blocks(BLOCK_BYTES):
+        for first, lines, has_hello in file.blocks(BLOCK_BYTES, _HELLO):
             begin = 0
-            for place in [*(at for at, line in enumerate(lines) if _HELLO in line), len(lines)]:
+            hellos = (at for at, line in enumerate(lines) if _HELLO in line) if has_hello else ()
+            for place in [*hellos, len(lines)]:
                 if place > begin:  # the lines of one process
                     self._take_lines(file, first + begin, lines[begin:place], opens)
                 begin = place

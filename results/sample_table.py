@@ -1,6 +1,7 @@
 """The samples of a run on their way to Parquet: merged by time, written as they come, never all in memory."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.clocks import Clocks
-from results.schema import SAMPLES
-from results.segments import CutError, pieces
+from results.segments import CutError, pieces, whole
 from results.store import TableWriter, read_table
 
 SLACK_NS = (
@@ -18,7 +18,7 @@ SLACK_NS = (
 )
 PIECES_BYTES = 32 * 2**20  # of all files together
 LEAST_BYTES = 2**19
-ROWS_PER_GROUP = 2**18
+ROWS_PER_GROUP = 2**17
 
 
 @dataclass(slots=True)
@@ -47,18 +47,23 @@ def write_samples(folder: Path, target: Path, run_id: str, clocks: Clocks) -> Sa
     """
     made, late = Samples(), list[pa.Table]()
     problems: list[str] = []
-    with TableWriter(target, "samples", run_id) as writer:
+    # Written by another thread: neither Arrow's encoding nor most of the decoding holds Python's lock.
+    with TableWriter(target, "samples", run_id) as writer, ThreadPoolExecutor(1) as pool:
+        writing: Future[None] | None = None
         for table in _grouped(
             _merged([_Source(path, clocks, problems) for path in sorted(folder.glob("*.arrows"))], late)
         ):
             made.saw(table)
-            writer.write(table)
+            if writing is not None:
+                writing.result()
+            writing = pool.submit(writer.write, table)
+        if writing is not None:
+            writing.result()
     if late:
         # Readings that came later than the slack allows: rare (a call that hung), and put in their places.
-        whole = pa.concat_tables([read_table(target, "samples").replace_schema_metadata(None), *late])
+        everything = whole([read_table(target, "samples").replace_schema_metadata(None), *late])
         with TableWriter(target, "samples", run_id) as writer:
-            for table in _grouped(iter([whole.sort_by("mono_ns")])):
-                writer.write(table)
+            writer.write(_sorted(everything))
         for table in late:
             made.saw(table)
     made.problems = tuple(problems)
@@ -88,7 +93,7 @@ class _Source:
         if table is None:
             self.until_ns = 2**63 - 1
             return
-        table = self._clocks.table(table)
+        table = _sorted(self._clocks.table(table))
         self.held.append(table)
         if table.num_rows:
             self.until_ns = max(self.until_ns, int(pc.max(table["mono_ns"]).as_py()) - SLACK_NS)
@@ -116,42 +121,35 @@ def _ready(
     """The rows from `done_ns` until before `bound` (all that are left, when `last`), which then are held no more."""
     ready: list[pa.Table] = []
     for source in sources:
+        held: list[pa.Table] = []
         for table in source.held:
-            times = table["mono_ns"].to_numpy()
-            behind = times < done_ns
-            if behind.any():
-                late.append(table.filter(pa.array(behind)))
-            now = ~behind if last else (times < bound) & ~behind
-            if now.all():
-                ready.append(table)
-            elif now.any():
-                ready.append(table.filter(pa.array(now)))
-        source.held = [] if last else [part for table in source.held if (part := _from(table, bound)).num_rows]
-    if not ready:
-        return
-    whole = pa.concat_tables(ready).combine_chunks() if len(ready) > 1 else ready[0]
-    times = whole["mono_ns"].to_numpy()
-    if (np.diff(times) < 0).any():
-        whole = whole.take(pa.array(np.argsort(times, kind="stable")))
-    yield whole
+            times = table["mono_ns"].to_numpy()  # sorted
+            first = int(np.searchsorted(times, done_ns))
+            end = times.size if last else int(np.searchsorted(times, bound))
+            if first:
+                late.append(table.slice(0, first))
+            if end > first:
+                ready.append(table.slice(first, end - first))
+            if end < times.size:
+                held.append(table.slice(max(end, first)))
+        source.held = held
+    if ready:
+        yield _sorted(pa.concat_tables(ready, promote_options="default"))
 
 
-def _from(table: pa.Table, bound: int) -> pa.Table:
+def _sorted(table: pa.Table) -> pa.Table:
     times = table["mono_ns"].to_numpy()
-    if (times >= bound).all():
-        return table
-    return table.filter(pa.array(times >= bound))
+    return table.take(pa.array(np.argsort(times, kind="stable"))) if (np.diff(times) < 0).any() else table
 
 
 def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The rows in tables of ROWS_PER_GROUP, but for the last."""
-    held: list[pa.Table] = [SAMPLES.empty_table()]
+    """The rows in tables of at least ROWS_PER_GROUP, but for the last, with every column."""
+    held: list[pa.Table] = []
     count = 0
     for table in tables:
         held.append(table)
         count += table.num_rows
-        while count >= ROWS_PER_GROUP:
-            whole = pa.concat_tables(held)
-            yield whole.slice(0, ROWS_PER_GROUP).combine_chunks()
-            held, count = [whole.slice(ROWS_PER_GROUP)], count - ROWS_PER_GROUP
-    yield pa.concat_tables(held).combine_chunks()
+        if count >= ROWS_PER_GROUP:
+            yield whole(held)
+            held, count = [], 0
+    yield whole(held)

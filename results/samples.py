@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from results.schema import SAMPLES
-from results.segments import CutError, pieces
+from results.segments import CutError, pieces, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,7 @@ def read_segments(folder: Path) -> Segments:
                 tables.append(table)
         except CutError as cut:
             problems.append(f"{path.name}: {cut}")
-    table = pa.concat_tables([SAMPLES.empty_table(), *tables])
+    table = whole(tables)
     return Segments(table=table.sort_by("mono_ns"), problems=tuple(problems))
 
 

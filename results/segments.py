@@ -57,7 +57,7 @@ class _OddError(Exception):
 
 
 def pieces(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
-    """The whole batches of a segment, many at a time, in the columns of today; null where a column is not in the file.
+    """The whole batches of a segment, many at a time, in the columns of today, as far as those have a value.
 
     Raises:
         CutError: after the last whole batch, where the file is cut or damaged.
@@ -220,6 +220,11 @@ def _plain(begin: bytes, part: bytes, rows: int) -> Iterator[pa.Table]:
         raise CutError(trouble, rows + sum(batch.num_rows for batch in found))
 
 
+def whole(tables: Iterable[pa.Table]) -> pa.Table:
+    """Pieces as one table with every column: one that a piece lacks is null there."""
+    return pa.concat_tables([SAMPLES.empty_table(), *tables], promote_options="default")
+
+
 def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch in the columns of today: one that an older sampler did not write is null."""
     columns = [
@@ -278,10 +283,9 @@ def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout,
                 raise _OddError
             piece.nothing(number, text)
         number += 3 if text else 2
-    count = int(rows.sum())
-    return pa.Table.from_arrays(
-        [columns.get(field.name, pa.nulls(count, field.type)).cast(field.type) for field in SAMPLES], schema=SAMPLES
-    )
+    known_names = [field.name for field in SAMPLES if field.name in columns]
+    fields = [SAMPLES.field(name) for name in known_names]
+    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in fields], schema=pa.schema(fields))
 
 
 class _Piece:

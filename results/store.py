@@ -171,7 +171,9 @@ class TableWriter:
     def __enter__(self) -> "TableWriter":
         self._file = self._temporary.open("wb")
         try:
-            self._writer = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION)
+            # Readings hardly repeat: a dictionary of them is made, and then given up.
+            repeating = [field.name for field in self._schema if field.type != pa.float64()]
+            self._writer = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION, use_dictionary=repeating)
         except BaseException:
             self._leave()
             raise

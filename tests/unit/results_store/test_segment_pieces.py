@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.telemetry.segment import SCHEMA, Segment
 from results import segments
 from results.schema import SAMPLES
-from results.segments import CutError, fit, pieces
+from results.segments import CutError, fit, pieces, whole
 
 TEXTS = ["h", "node-0", "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002", "ü", ""]
 
@@ -49,7 +49,7 @@ def test_what_the_sampler_wrote_is_read_as_pyarrow_reads_it(tmp_path, batches, p
             segment.append(row)
         segment.flush()
     segment.close()
-    found = pa.concat_tables([SAMPLES.empty_table(), *pieces(path, piece_bytes)])
+    found = whole(pieces(path, piece_bytes))
     assert found.combine_chunks().equals(by_pyarrow(path).combine_chunks())
 
 
@@ -71,7 +71,7 @@ def test_the_usual_batches_are_not_decoded_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(
         segments, "_plain", lambda begin, part, rows: iter(()) if len(part) <= 8 else pytest.fail("slow")
     )
-    found = pa.concat_tables(pieces(path))
+    found = whole(pieces(path))
     assert found.combine_chunks().equals(expected.combine_chunks())
 
 
@@ -81,13 +81,13 @@ def test_other_layouts_are_left_to_pyarrow(tmp_path):
     narrow = plain.set_column(2, "util_ratio", pa.array([0.5, None], pa.float32()))
     for batch in (plain, narrow, plain.slice(1), plain.slice(0, 0)):
         write(path, batch, batch)
-        assert pa.concat_tables([SAMPLES.empty_table(), *pieces(path)]).equals(by_pyarrow(path).combine_chunks())
+        assert whole(pieces(path)).combine_chunks().equals(by_pyarrow(path).combine_chunks())
     with (
         pa.OSFile(str(path), "wb") as sink,
         pa.ipc.new_stream(sink, plain.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream,
     ):
         stream.write_batch(plain)
-    assert pa.concat_tables(pieces(path)).equals(by_pyarrow(path).combine_chunks())
+    assert whole(pieces(path)).combine_chunks().equals(by_pyarrow(path).combine_chunks())
 
 
 def test_any_damaged_byte_is_an_error_or_read_as_pyarrow_reads_it(tmp_path):
@@ -105,7 +105,7 @@ def test_any_damaged_byte_is_an_error_or_read_as_pyarrow_reads_it(tmp_path):
                 tables.append(table)
         except CutError:
             damaged += 1
-        found = pa.concat_tables([SAMPLES.empty_table(), *tables])
+        found = whole(tables)
         before: list[pa.RecordBatch] = []
         try:
             with pa.ipc.open_stream(path.read_bytes()) as stream:
