@@ -70,6 +70,14 @@ def log(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def lines(async_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The lines of the async run's log."""
+    path = tmp_path_factory.mktemp("mlperf") / "run.log"
+    assert call(["export", str(async_run), "--to", "mlperf", "-o", str(path)]) == 0
+    return records(path)
+
+
 def test_the_parser_reads_every_line(log: Path) -> None:
     lines, errors = mlp_parser.parse_file(str(log), ruleset="6.1.0")
     assert errors == []
@@ -103,10 +111,8 @@ def test_required_keys_are_many_and_ours_among_them() -> None:
 
 
 @pytest.mark.parametrize("key", required())
-def test_a_log_without_a_required_key_is_refused(async_run: Path, tmp_path: Path, key: str) -> None:
+def test_a_log_without_a_required_key_is_refused(lines: list[dict[str, Any]], tmp_path: Path, key: str) -> None:
     path = tmp_path / "run.log"
-    assert call(["export", str(async_run), "--to", "mlperf", "-o", str(path)]) == 0
-    lines = records(path)
     kept = [line for line in lines if line["key"] != key]
     assert len(kept) < len(lines)
     assert check(write(path, lines))[0]
@@ -143,11 +149,9 @@ def _change(lines: list[dict[str, Any]], key: str, **changes: Any) -> list[dict[
     ],
 )
 def test_a_log_that_says_something_impossible_is_refused(
-    async_run: Path, tmp_path: Path, key: str, changes: dict[str, Any]
+    lines: list[dict[str, Any]], tmp_path: Path, key: str, changes: dict[str, Any]
 ) -> None:
     path = tmp_path / "run.log"
-    assert call(["export", str(async_run), "--to", "mlperf", "-o", str(path)]) == 0
-    lines = records(path)
     if key == "run_start":  # before the start-up ended
         at = next(number for number, line in enumerate(lines) if line["key"] == key)
         changed = [lines[at], *lines[:at], *lines[at + 1 :]]
@@ -160,10 +164,8 @@ def test_a_log_that_says_something_impossible_is_refused(
 
 
 @pytest.mark.parametrize("key", ["submission_org", "submission_division", "submission_platform"])
-def test_a_run_may_not_name_itself_a_submission(async_run: Path, tmp_path: Path, key: str) -> None:
+def test_a_run_may_not_name_itself_a_submission(lines: list[dict[str, Any]], tmp_path: Path, key: str) -> None:
     path = tmp_path / "run.log"
-    assert call(["export", str(async_run), "--to", "mlperf", "-o", str(path)]) == 0
-    lines = records(path)
     assert not any(line["key"].startswith("submission") for line in lines)
     assert not check(write(path, [{**lines[0], "key": key, "value": "open"}, *lines]))[0]
 
