@@ -91,7 +91,8 @@ def test_real_searches_and_pages_are_recorded(tmp_path: Path, cache: Path) -> No
     first = json.loads((result.run_dir / "dataset.jsonl").read_text().splitlines()[0])
     assert first["question"] in {row["argument"] for row in rows}
     assert first["answers"]
-    assert [path.name for path in (cache / "corpora").iterdir() if path.is_dir()] == [generated_name(PAGES, SEED)]
+    assert [path.name for path in (cache / "corpora").iterdir()] == [generated_name(PAGES, SEED)]
+    assert not [note for note in meta(result.run_dir)["note"] if "killed" in note]  # the server left no process
 
 
 def test_a_recorded_run_replays_to_the_same_observations(tmp_path: Path) -> None:
