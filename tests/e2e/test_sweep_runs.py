@@ -52,7 +52,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 def write(tmp_path: Path, text: str = PAIR, scale: float = 0.05, *, real_time: bool = False) -> list[str]:
-    """The command line of a sweep with that file, in that folder; in real time where it is ended in the middle of a run."""
+    """The command line of a sweep with that file; in real time where it is to be ended in the middle of a run."""
     text += '[overrides.simulated]\nclock = "real"\n' if real_time else ""
     (tmp_path / "sweep.toml").write_text(text.replace("{scale}", str(scale)), encoding="utf-8")
     words = ["sweep", "-c", str(tmp_path / "sweep.toml"), "--repeats", "2"]
