@@ -28,7 +28,7 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not done.exists():
             for placement in ("async", "colocated"):
                 arguments = ["run", "--framework", "simulated", "--placement", placement, "--steps", "4"]
-                assert call([*arguments, "--latency-scale", "0.2", "--runs-dir", str(folder)]) == 0
+                assert call([*arguments, "--latency-scale", "0.1", "--runs-dir", str(folder)]) == 0
             done.touch()
     return folder
 
