@@ -25,8 +25,10 @@ from results.schema import BOOL, FLOAT, INT, TEXT, Column
 
 FILE, SPEC = "runs.parquet", "tables.toml"
 PHASE = "phase_share/"  # figures of this name: share of the step that a phase of the train track took
-_SAY: Mapping[str, Callable[[float], str]] = {"seconds": seconds, "percent": percent, "number": number, "text": str}
-FORMATS = tuple(_SAY)
+_SAY: Mapping[str, Callable[[float], str]] = {"seconds": seconds, "percent": percent, "number": number}
+SHORT = 8  # characters of a commit or a digest
+_FACT_FORMATS = ("text", "short")
+FORMATS = (*_SAY, *_FACT_FORMATS)
 
 COLUMNS: tuple[Column, ...] = (
     Column("run_id", TEXT, "", False, "name of the run"),
@@ -180,8 +182,9 @@ def _shown(raw: Any, where: str) -> Shown:
     if not isinstance(raw, dict) or "title" not in raw or ("metric" in raw) == ("fact" in raw):
         raise SpecError(f"{where}: give title, metric or fact, and as ({', '.join(FORMATS)})")
     form = raw.get("as", "number" if "metric" in raw else "text")
-    if form not in FORMATS or ("fact" in raw and raw["fact"] not in FACTS):
-        raise SpecError(f"{where}: as is one of {', '.join(FORMATS)}; fact is one of {', '.join(FACTS)}")
+    allowed = tuple(_SAY) if "metric" in raw else _FACT_FORMATS
+    if form not in allowed or ("fact" in raw and raw["fact"] not in FACTS):
+        raise SpecError(f"{where}: as is one of {', '.join(allowed)}; fact is one of {', '.join(FACTS)}")
     return Shown(title=raw["title"], name=raw.get("metric") or raw["fact"], is_metric="metric" in raw, form=form)
 
 
@@ -215,13 +218,19 @@ def render(table: Table, figures: pa.Table) -> list[str]:
 
 def _cell(shown: Shown, rows: list[dict[str, Any]]) -> str:
     if not shown.is_metric:
-        return escape(", ".join(sorted({UNKNOWN if row[shown.name] is None else str(row[shown.name]) for row in rows})))
+        size = SHORT if shown.form == "short" else None
+        found = {UNKNOWN if (fact := row[shown.name]) is None else _fact(fact)[:size] for row in rows}
+        return escape(", ".join(sorted(found)))
     values = sorted(row["value"] for row in rows if row["metric"] == shown.name and row["value"] is not None)
     if not values:
         return UNKNOWN
     say = _SAY[shown.form]
     middle = say(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({say(values[0])} – {say(values[-1])}, n = {len(values)})"
+
+
+def _fact(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def pages(folder: Path) -> dict[Path, tuple[str, str]]:
