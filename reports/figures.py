@@ -1,6 +1,8 @@
 """The pictures of a report: made from tables and figures, written as PNG and SVG, with what each one shows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +113,23 @@ def _none(name: str, text: str, folder: Path) -> Picture:
     return Picture(name=name, text=text, path=None)
 
 
+_LEFT_OUT: ContextVar[Callable[[str], bool]] = ContextVar("left_out", default=lambda name: False)
+
+
+@contextmanager
+def left_out(which: Callable[[str], bool]) -> Iterator[None]:
+    """Pictures with such names are spoken of and not drawn: for a page that draws its own in their place."""
+    before = _LEFT_OUT.set(which)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(before)
+
+
 def write_picture(name: str, text: str, draw: Callable[[], Figure], folder: Path) -> Picture:
+    """Draws and writes one picture, unless it is left out."""
+    if _LEFT_OUT.get()(f"{name}.png"):
+        return Picture(name=name, text=text, path=folder / f"{name}.png")
     folder.mkdir(parents=True, exist_ok=True)
     with style.styled():
         png, _ = style.save(draw(), folder / name)

@@ -13,7 +13,7 @@ from reports.compare import comparison
 from reports.cost import cost_section
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
-from reports.html.page import write_html
+from reports.html.page import draws, write_html
 from reports.imported import imported_page, refuse_imported
 from reports.late import late_table
 from reports.learning import learning_section
@@ -53,11 +53,13 @@ FOLDER = "figures"
 NO_PRICES = Prices()
 
 
-def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES, *, html: Path | None = None) -> Path:
+def write_report(
+    run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES, *, html: Path | None = None, draw: bool = True
+) -> Path:
     """Writes `report.md` and `figures/` under `out`; the same runs give the same bytes.
 
     A run that was not collected yet is collected first. `html`: a file that the same is written to as one page, with
-    timelines and charts in place of the pictures.
+    timelines and charts in place of the pictures; where only that is wanted, `draw` False leaves those pictures out.
 
     Returns:
         The path of `report.md`.
@@ -76,7 +78,8 @@ def write_report(run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES
     cases = [Case.load(path) for path in run_dirs]
     refuse_imported(cases)
     folder = out / FOLDER
-    lines = single(cases[0], folder, prices) if len(cases) == 1 else comparison(cases, folder, prices)
+    with pictures.left_out(lambda name: not draw and draws(name)):
+        lines = single(cases[0], folder, prices) if len(cases) == 1 else comparison(cases, folder, prices)
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
     out.mkdir(parents=True, exist_ok=True)

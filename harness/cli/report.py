@@ -92,7 +92,7 @@ def command(
             page = folder / _PAGE
         try:
             with traceback_into(folders[0], "writing the report", _ELSEWHERE):
-                path = write_report(folders, folder, prices, html=page)
+                path = write_report(folders, folder, prices, html=page, draw=page is None or page.parent == folder)
         except BenchError:
             if given is None or not existed:
                 with suppress(OSError):

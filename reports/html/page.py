@@ -195,12 +195,17 @@ def _charts(cases: Sequence[Case], names: Sequence[str]) -> dict[tuple[str, ...]
     return {key: found for key, found in made.items() if found or key == ("Stragglers",)}
 
 
+def draws(picture: str) -> bool:
+    """Whether the page has a chart in place of the picture at that path."""
+    return _DRAWN.search(picture) is not None
+
+
 def _without_drawn(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """The blocks without the pictures that the page draws itself, and without the lines that say what they show."""
     kept: list[Block] = []
     dropped: set[str] = set()
     for block in blocks:
-        if block.kind == "picture" and _DRAWN.search(block.path):
+        if block.kind == "picture" and draws(block.path):
             dropped.add(plain(block.line))
         elif block.kind != "paragraph" or not (
             plain(block.line) in dropped or plain(block.line).startswith(_NOT_DRAWN)
