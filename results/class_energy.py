@@ -13,7 +13,7 @@ import numpy as np
 from results.classes import CODES, Class
 from results.gpu_energy import K_WARN, GpuEnergy, edge_doubt
 from results.gpu_sensors import GpuSensors
-from results.intervals import Ns, Timeline, merge
+from results.intervals import Ns, Timeline, grid_of, level, merge
 from results.power import Floats
 from results.running import RunningWork
 from results.sampling import Z95, unseen_within
@@ -51,6 +51,7 @@ class Attributed:
     note: str | None
 
 
+MOST_CELLS = 100_000
 TAIL_GENERATING, TAIL_WASTE = "tail_generating", "tail_waste"
 WASTE = (CODES[Class.EMPTY], CODES[Class.TOOL_WAIT], CODES[Class.AGENT])
 
@@ -139,31 +140,38 @@ def attributed(
 ) -> list[Attributed]:
     """Joules of generating by what became of the turns that ran, and of what happened inside the batches' tails.
 
-    At every instant the joules of the class `generating` belong to the running turns in equal parts.
+    At every instant the joules of the class `generating` belong to the running turns in equal parts: in cells of half
+    the sensors' resolution, by each one's share of the turn-seconds.
     """
     found: list[Attributed] = []
     for pool, timeline in sorted(timelines.items()):
         metered = _Metered.of(pool, gpus, sensors)
         if metered is None or CODES[Class.GENERATING] not in timeline.codes:
             continue
-        edges = np.union1d(timeline.edges, work.edges)
-        codes, cell = timeline.at(edges), np.searchsorted(work.edges, edges[:-1], side="right") - 1
-        joules, running, tail = metered.joules(sensors, edges), work.running[cell], work.tail[cell]
-        shared = (codes == CODES[Class.GENERATING]) & (running > 0)
-        of_one = np.where(shared, joules / np.maximum(running, 1), 0.0)
-        lengths = np.diff(timeline.edges) / 1e9
-        note = metered.why_not(lengths[timeline.codes == CODES[Class.GENERATING]])
-        parts = {name: float((of_one * count[cell]).sum()) for name, count in work.fates.items()}
-        if work.tail.any():
-            parts[TAIL_GENERATING] = float((of_one * work.late[cell])[tail].sum())
+        edges = _cells(timeline.edges, work.tail, metered.slowest_s / 2)
+        codes, joules = timeline.at(edges), metered.joules(sensors, edges)
+        tail = level(*work.tail, edges) > 0
+        generating = np.where(codes == CODES[Class.GENERATING], joules, 0.0)
+        shares, late = work.shares(edges)
+        note = metered.why_not((np.diff(timeline.edges) / 1e9)[timeline.codes == CODES[Class.GENERATING]])
+        parts = {name: float(generating @ share) for name, share in shares.items()}
+        if tail.any():
+            parts[TAIL_GENERATING] = float(generating[tail] @ late[tail])
         found += [Attributed(pool=pool, name=n, joules=None if note else j, note=note) for n, j in parts.items()]
-        if work.tail.any():
+        if tail.any():
             wasted = tail & np.isin(codes, WASTE)
             starts, ends = merge(edges[:-1][wasted], edges[1:][wasted])
             note = metered.why_not((ends - starts) / 1e9) if starts.size else metered.note
             total = float(joules[wasted].sum())
             found.append(Attributed(pool=pool, name=TAIL_WASTE, joules=None if note else total, note=note))
     return found
+
+
+def _cells(edges: Ns, tail: tuple[Ns, Ns], step_s: float) -> Ns:
+    """The edges, those of the tail, and between them one every `step_s` (at most MOST_CELLS of these)."""
+    low, high = int(edges[0]), int(edges[-1])
+    step = max(round(step_s * 1e9), (high - low) // MOST_CELLS, 1)
+    return grid_of(low, high, edges, *tail, np.arange(low, high, step, dtype=np.int64))
 
 
 def _resolution_s(gpu: GpuEnergy, sensors: GpuSensors) -> float:

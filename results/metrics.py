@@ -127,7 +127,7 @@ def compute(run: RunTables) -> RunFigures:
         rows = phase_rows(arrays, window, run.spec.placement)
         wait = straggler(run, window, made, account)
         rates = throughput(run, arrays, window, account, lives)
-        work = running_work(run, arrays, window, lives, made) if run.spec.device is Device.CUDA else None
+        work = running_work(run, arrays, lives, made) if run.spec.device is Device.CUDA else None
         power = _energy(run, arrays, window, account, rates, work)
         power = _unless_spoiled(power, spoiled)
         chosen = selection(run, window)

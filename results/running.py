@@ -1,4 +1,4 @@
-"""Which turns ran at every instant, by what became of their trajectories: what joules of generating are shared by."""
+"""Which turns ran when, by what became of their trajectories: what the joules of generating are shared by."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,60 +7,71 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.protocol.spec import Placement
-from results.intervals import Ns, grid_of, level, merge
+from results.intervals import Ns, merge
 from results.store import RunTables
 from results.straggler import Batch, tails
 from results.throughput import Lives
 from results.tracks import UNKNOWN, Tracks
-from results.window import Window
 
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Stretches = tuple[Ns, Ns]
 TRAINED, TRAINED_STALE, TRAINED_UNKNOWN = "trained", "trained_stale", "trained_unknown"
 DROPPED_STALE, DROPPED_OTHER, FAILED, OPEN = "dropped_stale", "dropped_other", "failed", "open"
 
 
 @dataclass(frozen=True, slots=True)
 class RunningWork:
-    """Counts per cell [edges[i], edges[i + 1]) of the window; turns open at the client, of the whole pool.
+    """Turns open at the client, of the whole pool, each as (starts, ends).
 
     `fates`: turns by what became of their trajectory, at any time of the record (trained: within the bound; open: it
-    never left). `late`: turns of consumed trajectories that ended after their batch's median; `tail`: inside a tail.
+    never left). `late`: turns of consumed trajectories that ended after their batch's median; `tail`: the batches'.
     """
 
-    edges: Ns
-    fates: Mapping[str, Ns]
-    late: Ns
-    tail: Mask
+    fates: Mapping[str, Stretches]
+    late: Stretches
+    tail: Stretches
 
-    @property
-    def running(self) -> Ns:
-        """All turns."""
-        return np.asarray(sum(self.fates.values(), np.zeros(self.edges.size - 1, dtype=np.int64)), dtype=np.int64)
+    def shares(self, edges: Ns) -> tuple[dict[str, Floats], Floats]:
+        """Of the turn-seconds in each cell of `edges`, the share of each fate, and of the late; 0 where none ran."""
+        spent = {name: turn_time(*turns, edges) for name, turns in self.fates.items()}
+        whole = np.maximum(sum(spent.values(), np.zeros(edges.size - 1)), 1e-3)  # ns: none is less than 1
+        return {name: each / whole for name, each in spent.items()}, turn_time(*self.late, edges) / whole
 
 
-def running_work(run: RunTables, tracks: Tracks, window: Window, lives: Lives, made: Sequence[Batch]) -> RunningWork:
-    """The turns of the window. `made`: its batches; async has no tails, whatever they are."""
-    low, high = window.start_ns, window.end_ns
+def turn_time(starts: Ns, ends: Ns, edges: Ns) -> Floats:
+    """Time (ns) that the stretches spend inside each cell of `edges`, all of them added up."""
+
+    def since(times: Ns) -> Floats:
+        """At each edge, how long ago each of the times before it was, added up."""
+        ordered = np.sort(times) - edges[0]
+        total = np.concatenate(([0.0], np.cumsum(ordered, dtype=np.float64)))
+        count = np.searchsorted(ordered, edges - edges[0], side="right")
+        return np.asarray(count * (edges - edges[0]).astype(np.float64) - total[count], dtype=np.float64)
+
+    keep = (ends > edges[0]) & (starts < edges[-1]) & (ends > starts)
+    inside = np.maximum(starts[keep], edges[0]), np.minimum(ends[keep], edges[-1])
+    return np.maximum(np.diff(since(inside[0]) - since(inside[1])), 0.0)
+
+
+def running_work(run: RunTables, tracks: Tracks, lives: Lives, made: Sequence[Batch]) -> RunningWork:
+    """The turns of a run. `made`: the window's batches; async has no tails, whatever they are."""
     turns = tracks.turns
-    tail = merge(*tails([] if run.spec.placement is Placement.ASYNC else made))
-    edges = grid_of(low, high, turns.start, turns.end, *tail)
     fate = _fates(lives, run.spec.max_staleness)
     late = np.zeros(tracks.life_start.size, dtype=np.bool_)
     consumed = run.frame("trajectories")["step_consumed"].to_numpy(np.float64, na_value=np.nan)
     for batch in made:
         late |= (consumed == batch.step) & (tracks.life_end > batch.median_ns)
-    known = turns.life != UNKNOWN
-    life = np.maximum(turns.life, 0)
+    known, life = turns.life != UNKNOWN, np.maximum(turns.life, 0)
 
-    def count(of_life: Mask, otherwise: bool = False) -> Ns:
-        mine = np.where(known, of_life[life], otherwise) if of_life.size else np.full(known.size, otherwise)
-        return level(turns.start[mine], turns.end[mine], edges)
+    def of(mask: Mask, otherwise: bool = False) -> Stretches:
+        mine = np.where(known, mask[life], otherwise) if mask.size else np.full(known.size, otherwise)
+        return turns.start[mine], turns.end[mine]
 
     return RunningWork(
-        edges=edges,
-        fates={name: count(mask, otherwise=name == OPEN) for name, mask in fate.items()},
-        late=count(late),
-        tail=level(*tail, edges) > 0,
+        fates={name: of(mask, otherwise=name == OPEN) for name, mask in fate.items()},
+        late=of(late),
+        tail=merge(*tails([] if run.spec.placement is Placement.ASYNC else made)),
     )
 
 

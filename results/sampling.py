@@ -50,13 +50,12 @@ def half_width(series: Series, refresh_s: float) -> float | None:
 
 def unseen_within(series: Series, refresh_s: float, edges: Ns) -> Floats:
     """Variance (unit^2 s^2) of the integral inside each cell of `edges`; what crosses an edge belongs to no cell."""
-    found = np.zeros(max(edges.size - 1, 0))
-    if series.times.size < 2 or not found.size:
-        return found
-    cells = np.searchsorted(edges, series.times, side="right") - 1
-    inside = (cells[:-1] == cells[1:]) & (cells[1:] >= 0) & (cells[1:] < found.size)
-    np.add.at(found, cells[1:][inside], unseen(series, refresh_s)[inside])
-    return found
+    if series.times.size < 2 or edges.size < 2:
+        return np.zeros(max(edges.size - 1, 0))
+    total = np.concatenate(([0.0], np.cumsum(unseen(series, refresh_s))))
+    place = np.searchsorted(series.times, edges, side="left")  # of the first sample at or after each edge
+    first, last = place[:-1], np.maximum(place[1:] - 1, place[:-1])
+    return np.where(last > first, total[last.clip(max=total.size - 1)] - total[first.clip(max=total.size - 1)], 0.0)
 
 
 def window_mean(series: Series, low: int, high: int, refresh_s: float = 0.0) -> SampledMean:

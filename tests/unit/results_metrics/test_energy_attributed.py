@@ -1,5 +1,7 @@
 """Joules by what became of the work, in histories whose power is a straight line: every integral is known."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from results.account import make_account
 from results.class_energy import TAIL_GENERATING, TAIL_WASTE
 from results.energy import Energy, energy
 from results.power import Series
-from results.running import DROPPED_STALE, OPEN, TRAINED, TRAINED_STALE, running_work
+from results.running import DROPPED_STALE, OPEN, TRAINED, TRAINED_STALE, running_work, turn_time
 from results.straggler import batches, tails
 from results.throughput import Lives
 from results.tracks import tracks
@@ -54,7 +56,7 @@ def _found(history: History) -> Energy:
     arrays = tracks(run)
     made = batches(run, arrays, window)
     account = make_account(run, arrays, window, tails=tails(made), by_engine=False)
-    work = running_work(run, arrays, window, Lives.of(run, arrays), made)
+    work = running_work(run, arrays, Lives.of(run, arrays), made)
     return energy(run, window, {unit.pool: unit.timeline for unit in account.units}, 4, tokens=200, work=work)
 
 
@@ -174,6 +176,21 @@ def test_idle_power_says_which_gpu_of_which_node_was_not_seen_long_enough() -> N
 
 
 @given(
+    st.lists(st.tuples(st.integers(-20, 120), st.integers(0, 60)), max_size=8),
+    st.sets(st.integers(0, 100), min_size=2, max_size=9),
+)
+def test_turn_time_is_what_each_turn_spends_in_each_cell(turns: list[tuple[int, int]], cuts: set[int]) -> None:
+    starts = np.array([start for start, _ in turns], dtype=np.int64)
+    ends = np.array([start + length for start, length in turns], dtype=np.int64)
+    edges = np.array(sorted(cuts), dtype=np.int64)
+    expected = [
+        sum(max(0, min(start + length, high) - max(start, low)) for start, length in turns)
+        for low, high in pairwise(edges.tolist())
+    ]
+    assert turn_time(starts, ends, edges).tolist() == pytest.approx(expected)
+
+
+@given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 500)), min_size=1, max_size=8),
     st.lists(st.integers(-20, 300), min_size=2, max_size=6),
 )
@@ -184,5 +201,5 @@ def test_a_setting_held_to_each_instant_is_the_one_held_between_them(
     series = Series(times, np.array([float(value) for _, value in readings]))
     edges = np.array(sorted(set(cuts)), dtype=np.int64) * 10**9
     parts = np.diff(series.held_until(edges))
-    for low, high, part in zip(edges, edges[1:], parts, strict=False):
+    for (low, high), part in zip(pairwise(edges.tolist()), parts, strict=True):
         assert part == pytest.approx(series.held(int(low), int(high)))
