@@ -1,8 +1,10 @@
 """The figures that a published table may have, the headings they go by, and the units they are read in."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+from results.importing import verl_console
 
 TIME, RATIO, COUNT, NUMBER, POWER, ENERGY, FLOPS, MULTIPLE, LABEL = (
     "time",
@@ -15,6 +17,7 @@ TIME, RATIO, COUNT, NUMBER, POWER, ENERGY, FLOPS, MULTIPLE, LABEL = (
     "multiple",
     "label",
 )
+DISAGGREGATED = ("disagg_async", "disaggregated", "async")  # headings beside `Colocated`
 QUANTILES = ("min", "p5", "p10", "p25", "p50", "median", "p75", "p90", "p95", "p99", "p999", "max")
 MEANS = ("mean", "avg")
 
@@ -173,3 +176,30 @@ def guessed_column(heading: str) -> Column | None:
     if match and match["stem"] not in ("", "timing_s"):
         return Column(name=f"{match['stem'].strip('_')}|{match['end']}", kind=NUMBER, unit=unit)
     return None
+
+
+def guessed_columns(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], named: Collection[str]
+) -> list[Column | None]:
+    """What the headings of a table mean, taken together; `rows` are its cells, `named` what a user named."""
+    plain = [read_heading(heading)[0] for heading in headings]
+    found = [guessed_column(heading) for heading in headings]
+    rows_are_phases = "phase" in named or any(column is not None and column.name == "phase" for column in found)
+    if not rows_are_phases:
+        # `Time` is the time of a phase only where rows are phases.
+        found = [None if column is not None and column.name == "phase_s" else column for column in found]
+    if sum(name in verl_console.PHASES for name in plain) >= 2 and "step" in plain:
+        timers = {name: known_column(f"phase_s.{name}") for name in verl_console.PHASES}
+        found = [timers.get(name) or column for name, column in zip(plain, found, strict=True)]
+        found[plain.index("step")] = known_column("step_s")
+    for place, column in enumerate(found):
+        signed = any(row[place].lstrip("*_ ")[:1] in ("+", "-", "−") for row in rows)
+        if column is None or column.name != "power_utilisation" or not signed:
+            continue
+        # As the study prints it: two levels under the placements' names, and the difference under what differs.
+        found[place] = known_column("power_utilisation_gain", column.unit)
+        after = next((name for name in DISAGGREGATED if name in plain), None)
+        if "colocated" in plain and after is not None:
+            found[plain.index("colocated")] = known_column("power_utilisation_baseline", column.unit)
+            found[plain.index(after)] = known_column("power_utilisation", column.unit)
+    return found

@@ -16,11 +16,11 @@ from results.lint.names import (
     LABEL,
     NAMES,
     Column,
-    guessed_column,
+    guessed_columns,
     known_column,
     read_heading,
 )
-from results.lint.quantity import Quantity, read_number
+from results.lint.quantity import Quantity, read_number, says_nothing
 from results.lint.rows import Line, check_row
 
 _WHOLE = re.compile(r"^\W*(?:total|sum|whole|overall|all)\b|\btotal\W*$", re.IGNORECASE)
@@ -74,14 +74,11 @@ def _columns(table: TextTable, given: Given, used: set[str]) -> list[Column | No
                 f"--map {key}={given.columns[key]}: no figure of that name{hint} (docs/lint.md; or {families})"
             )
     taken = {column.name for column in columns if column is not None}
-    phases = "phase" in taken or any(read_heading(heading)[0] in NAMES["phase"].headings for heading in table.columns)
-    for place, heading in enumerate(table.columns):
-        guess = guessed_column(heading) if columns[place] is None else None
-        # `Time` is the time of a phase only where rows are phases.
-        if guess is None or guess.name in taken or (guess.name == "phase_s" and not phases):
-            continue
-        columns[place] = guess
-        taken.add(guess.name)
+    guesses = guessed_columns(table.columns, [row.cells for row in table.rows], taken)
+    for place, guess in enumerate(guesses):
+        if columns[place] is None and guess is not None and guess.name not in taken:
+            columns[place] = guess
+            taken.add(guess.name)
     return columns
 
 
@@ -106,7 +103,7 @@ def _line(
         value = None if read is None else read.of_kind(column.kind, column.unit)
         if value is not None:
             figures[column.name] = value
-        elif read is not None or cell.strip().lower() not in ("-", "–", "—", "n/a", "nan", "none", "null"):
+        elif not says_nothing(cell):
             linted.notes.append(f"{where}: {heading!r} = {cell!r} is not read as {column.name} ({column.kind})")
     if given.gpus is not None:
         figures.setdefault("gpus", Quantity.exact(given.gpus))

@@ -18,8 +18,12 @@ _SUFFIX = r"(?:[ \u00a0\u202f]*(?P<unit>%|pp|[a-zA-ZµμΩ×°][a-zA-Zµμ/·.²
 _PLAIN = re.compile(rf"^(?P<about>[~≈∼<>≤≥]?)\s*(?P<sign>[+-]?)\s*[$€]?(?P<number>{_NUMBER}){_SUFFIX}$")
 _PLUS_MINUS = re.compile(rf"^(?P<head>.*?{_NUMBER})\s*%?\s*(?:±|\+/-|\+-)\s*(?P<doubt>{_NUMBER})(?P<tail>.*)$")
 _RANGE = re.compile(rf"^(?P<low>[~≈]?[+-]?{_NUMBER})\s*%?\s*(?:–|—|-|to|\.\.)\s*(?P<high>{_NUMBER})(?P<tail>.*)$")
+_LASTING = re.compile(  # 1d 3h 43m, 7h 58m, 2 min 5.5 s: two parts at least
+    r"^(?=\S*\d+\s*[dhm].*\d)(?:(?P<d>\d+)\s*d(?:ays?)?)?\s*(?:(?P<h>\d+)\s*h(?:rs?)?)?\s*(?:(?P<m>\d+)\s*m(?:in)?)?"
+    r"\s*(?:(?P<s>\d+(?:\.\d+)?)\s*s(?:ec)?)?$"
+)
 _NUMPY = re.compile(r"^(?:np|numpy|torch)\.\w+\((.*)\)$")
-_NOT_KNOWN = {"", "-", "–", "—", "n/a", "na", "nan", "none", "null", "?", "tbd", "inf", "-inf"}
+_NOT_KNOWN = {"", "-", "/", "–", "—", "n/a", "na", "nan", "none", "null", "?", "tbd", "inf", "-inf"}
 
 # Unit as printed -> (what it measures, how many of the base unit it is).
 UNITS = {
@@ -154,9 +158,11 @@ def read_number(text: str, *, exact: bool = False) -> Printed | None:
         text: what is printed.
         exact: the number is a count: its digits are all of it.
     """
-    text = _bare(text)
-    if text.lower() in _NOT_KNOWN:
+    if says_nothing(text):
         return None
+    text = _bare(text)
+    if (match := _LASTING.match(text)) and text:
+        return _duration(match)
     if match := _PLAIN.match(text):
         return _plain(match, exact)
     if match := _PLUS_MINUS.match(text):
@@ -174,12 +180,17 @@ def read_number(text: str, *, exact: bool = False) -> Printed | None:
     return None
 
 
+def says_nothing(text: str) -> bool:
+    """Whether a cell stands for no number: empty, a dash, `n/a`, `nan` ..."""
+    return _bare(text).lower() in _NOT_KNOWN
+
+
 def _bare(text: str) -> str:
     text = re.sub(r"\[\^[^\]]*\]|<[^<>]+>|[*`_]{1,3}(?=\S)|(?<=\S)[*`_]{1,3}", "", text)
     text = text.replace("\\", "").replace("−", "-").replace("‑", "-").replace("\u00a0", " ").strip()
     if match := _NUMPY.match(text):
-        text = match[1]
-    return text
+        return match[1]
+    return re.sub(r"(?<=\S)\s*\([^()]*\)$", "", text)  # what stands behind a number: 7h 58m (1.72x)
 
 
 def _plain(match: "re.Match[str]", exact: bool) -> Printed:
@@ -195,6 +206,14 @@ def _plain(match: "re.Match[str]", exact: bool) -> Printed:
     if about in (">", "≥"):
         high = math.inf
     return Printed(Quantity(value, low, high), unit)
+
+
+def _duration(match: "re.Match[str]") -> Printed:
+    parts = [(name, match[name]) for name in "dhms" if match[name] is not None]
+    seconds = sum(float(text) * UNITS[name][1] for name, text in parts)
+    last, text = parts[-1]
+    half = half_width(text) * UNITS[last][1] if last == "s" else UNITS[last][1] / 2
+    return Printed(Quantity(seconds, seconds - half, seconds + half), "s")
 
 
 def half_width(digits: str, *, about: bool = False, percent: bool = False) -> float:

@@ -74,6 +74,39 @@ def test_errors_planted_in_the_study(was: str, planted: str, identity: str) -> N
     assert identity in {finding.identity for finding in violations(linted)}
 
 
+def test_the_study_needs_no_map() -> None:
+    """A signed power utilisation is a difference, and the placements' columns are what it is of."""
+    with_map, without = lint(STUDY, ".txt", columns=STUDY_COLUMNS), lint(STUDY, ".txt")
+    assert without.findings == with_map.findings
+    assert without.made == with_map.made
+
+
+# Rows of two tables of verl's page on fully asynchronous training (docs/advance/fully_async.md, 5 February 2026).
+VERL_PAGE = """
+| training mode | resource allocation | step | gen | old_log_prob | update_actor | total time<br>100 step |
+| :-: | :-: | :-: | :-: | :-: | :-: | :-: |
+| colocate sync | 32 | 790.10 | 357.41 | 107.71 | 269.80 | 13h 44m |
+| fully_async_policy | 16:16 | 294.77 | 21.26 | \\ | 313.81 | 7h 58m<br>(1.72x) |
+| fully_async_policy | 32:32 | 189.26 | 28.46 | \\ | 156.98 | 4h 57m<br>(2.09x) |
+
+| require_batches | step | gen | old_log_prob | update_actor |
+| :-: | :-: | :-: | :-: | :-: |
+| 1 | 203.47 | 30.88 | \\ | 181.08 |
+| 2 | 158.72 | 26.32 | \\ | 128.08 |
+"""
+
+
+def test_published_rows_whose_phases_are_longer_than_their_step() -> None:
+    linted = lint(VERL_PAGE, ".md")
+    found = [(finding.identity, finding.line, finding.left, finding.right) for finding in violations(linted)]
+    assert found == [
+        ("phases_within_step", 5, pytest.approx(335.07), 294.77),
+        ("phases_within_step", 10, pytest.approx(211.96), 203.47),
+    ]
+    assert linted.made["phases_within_step"] == 5
+    assert linted.notes == []
+
+
 def test_energy_that_is_stated_is_checked_and_not_implied() -> None:
     heading = "run,power utilisation,step time (s),J/step\n"
     columns = {"J/step": "joules_per_step"}

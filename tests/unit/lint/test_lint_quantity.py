@@ -29,6 +29,10 @@ from results.lint.quantity import Quantity, half_width, read_number
         ("**451 s**[^1]", 451, 450.5, 451.5, "s"),
         ("8.3745e-03", 8.3745e-3, 8.37445e-3, 8.37455e-3, ""),
         ("1.2M", 1.2, 1.15, 1.25, "M"),
+        ("7h 58m<br>(1.72x)", 28680, 28650, 28710, "s"),
+        ("1d 3h 43m", 99780, 99750, 99810, "s"),
+        ("2 min 5.5 s", 125.5, 125.45, 125.55, "s"),
+        ("34.6% (+2.1%)", 34.6, 34.55, 34.65, "%"),
     ],
 )
 def test_numbers_as_they_are_printed(text: str, value: float, low: float, high: float, unit: str) -> None:
