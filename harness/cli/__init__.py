@@ -31,6 +31,9 @@ _VERBS = {
     "env": "env",
     "doctor": "doctor",
     "simulate": "simulate",
+    "calibrate": "calibrate",
+    "plan": "plan",
+    "score": "score",
 }
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends

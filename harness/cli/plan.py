@@ -1,0 +1,83 @@
+"""`bench plan`: which placement, split and staleness bound."""
+
+from pathlib import Path
+
+import click
+
+from harness.cli.output import file_problem, folder_named, writable
+from harness.cli.runs import find_run, runs_dir_option
+from harness.protocol.errors import SpecError
+
+
+@click.command("plan", short_help="Rank placements, splits and staleness bounds before booking GPUs.")
+@click.argument("source", metavar="RUN|CALIBRATION")
+@click.option("--gpus", type=int, help="GPUs to place. Default: as many as the calibration's (on CPU: one each).")
+@click.option("--max-staleness", "bounds", default="1,2,4", show_default=True, help="Bounds to try in async.")
+@click.option("--price-per-gpu-hour", type=float, metavar="PRICE")
+@click.option("--price-per-kwh", type=float, metavar="PRICE")
+@click.option("--draws", type=int, default=48, show_default=True, help="Draws of what is not known.")
+@click.option("--updates", type=int, default=40, show_default=True, help="Updates simulated in each.")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "-o", "--out", metavar="DIRECTORY", callback=folder_named, help="Write plan.md, plan.json and the figure."
+)
+@runs_dir_option
+def command(
+    source: str,
+    gpus: int | None,
+    bounds: str,
+    price_per_gpu_hour: float | None,
+    price_per_kwh: float | None,
+    draws: int,
+    updates: int,
+    seed: int,
+    out: Path | None,
+    runs_dir: Path,
+) -> int:
+    """Predict every placement, split and staleness bound from one RUN, or from a CALIBRATION (`bench calibrate -o`).
+
+    Each is simulated over the ranges of what is not known; the page ranks them by goodput, draws the front against
+    energy, and says which assumption decides and when async would not pay. Nothing in it is measured.
+    """
+    from reports.planned.planned import plan_page, write_plan
+    from results.cost import Prices
+    from results.planner.calibration.constants import read
+    from results.planner.candidates import Candidate, candidates
+    from results.planner.plans import plan
+
+    prices = Prices(gpu_hour=price_per_gpu_hour, kwh=price_per_kwh).check()
+    if Path(source).is_file():
+        calibration = read(Path(source))
+    else:
+        from reports.case import Case
+        from results.planner.calibration.from_run import calibrate_run
+
+        case = Case.load(find_run(source, runs_dir))
+        calibration = calibrate_run(case.run, case.figures)
+    if out is not None:
+        writable(out, "name another folder with -o")
+    tried = _bounds(bounds)
+    if calibration.device == "cpu":
+        one = {"train_gpus": 1, "rollout_gpus": 1}
+        asked = [Candidate(placement="colocated", **one), Candidate(placement="disaggregated", **one)]
+        asked += [Candidate(placement="async", **one, max_staleness=bound) for bound in tried]
+    else:
+        asked = candidates(calibration, gpus or calibration.gpus, tried)
+    made = plan(
+        calibration, asked, gpus=gpus or calibration.gpus, draws=draws, updates=updates, seed=seed, prices=prices
+    )
+    click.echo("\n".join(plan_page(made)))
+    if out is not None:
+        try:
+            paths = write_plan(made, out)
+        except OSError as error:
+            raise file_problem(error, "the plan can't be written", "name another folder with -o") from None
+        click.echo(f"written: {', '.join(str(path) for path in paths)}")
+    return 0
+
+
+def _bounds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(int(word) for word in text.split(",")))
+    except ValueError:
+        raise SpecError(f"max-staleness = {text}: give whole numbers with commas, e.g. 1,2,4") from None

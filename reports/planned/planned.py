@@ -1,0 +1,197 @@
+"""A plan: candidates ranked, the picture of the front, what decides, and when async would not pay."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from reports import style
+from reports.figures import write_picture
+from reports.markdown import Footnotes, escape, number, percent, seconds, table
+from results.planner.candidates import ASYNC, COLOCATED
+from results.planner.plans import Plan, Prediction, Range
+from results.planner.priors import BEYOND, POWER, SHARED, SYNC, TRAIN
+from results.planner.score import FORMAT, Scored
+
+PICTURE = "front"
+_DECIDING = 5  # lines of what decides
+_COLOURS = {COLOCATED: "#AA3377", ASYNC: "#4477AA"}
+_MARKS = {COLOCATED: "s", ASYNC: "o"}
+
+
+def plan_page(plan: Plan) -> list[str]:
+    """The page's lines, without its picture."""
+    notes = Footnotes()
+    calibration = plan.calibration
+    lines = [f"# Plan for {plan.gpus} GPU(s), predicted: nothing here was measured", ""]
+    lines += [f"From {escape(calibration.name)} ({calibration.source}).", ""]
+    lines += [f"- {escape(word)}" for word in plan.words]
+    lines += ["", *_table(plan, notes), ""]
+    lines += ["## What decides", "", f"Step time of {escape(plan.predictions[0].candidate.name)}:", ""]
+    rows = [
+        [escape(one.words), percent(one.share), f"{seconds(one.step_low_s)} to {seconds(one.step_high_s)}"]
+        for one in plan.deciding[:_DECIDING]
+    ]
+    if rows:
+        lines += [*table(["one at a time, at 10% and 90% of its range", "share", "step"], rows, "lrr"), ""]
+    else:
+        lines += ["Nothing it is made from has a range.", ""]
+    lines += ["## Assumptions", ""]
+    used = {name for one in plan.predictions for name in one.leans_on}
+    priors = [one for one in (BEYOND, TRAIN, SYNC, SHARED) if one.name in used]
+    if calibration.watts_limit is not None:
+        priors += [one for name, one in POWER.items() if not any(key.endswith(f".{name}") for key in calibration.watts)]
+    for one in priors:
+        held = one.constant
+        spread = f"{number(held.low)} to {number(held.high)}, {number(held.value)} as it is"
+        lines.append(f"- **{escape(one.words)}**: {spread}. {escape(one.reason)}.")
+    if not priors:
+        lines.append("- none beside the calibration's own constants")
+    lines += [
+        "",
+        f"<sub>{plan.draws} draws of all ranges (Latin hypercube), {plan.updates} updates each, seed {plan.seed}; "
+        "medians, 80% intervals in brackets. Front: no other candidate has both more goodput and less "
+        f"{'energy' if plan.predictions[0].joules is not None else 'staleness'}.</sub>",
+        "",
+    ]
+    return [*lines, *notes.lines()]
+
+
+def _table(plan: Plan, notes: Footnotes) -> list[str]:
+    unknown = "no watts: a CPU, or a calibration without power and --watts-limit"
+    header = ["", "candidate", "step", "goodput, tok/s/GPU", "staleness", "beyond the bound", "power", "J/trajectory"]
+    prices = plan.prices.gpu_hour is not None
+    if prices:
+        header.append("cost of 1,000")
+    header.append("quicker than colocated")
+    rows = []
+    for one in plan.predictions:
+        row = [
+            "**front**" if one.best else "unstable" if one.unstable else "",
+            escape(one.candidate.name),
+            _range(one.step_s, seconds),
+            _range(one.goodput, number),
+            number(one.staleness.value),
+            percent(one.late_share.value),
+            notes.unknown(unknown) if one.power_ratio is None else _range(one.power_ratio, percent),
+            notes.unknown(unknown) if one.joules is None else _range(one.joules, number),
+        ]
+        if prices:
+            row.append("" if one.cost is None else _range(one.cost, number))
+        row.append(_quicker(one))
+        rows.append(row)
+    return table(header, rows, "ll")
+
+
+def _quicker(one: Prediction) -> str:
+    return "" if one.quicker is None else f"{one.quicker:.0%} of draws"
+
+
+def _range(value: Range, shown: object) -> str:
+    assert callable(shown)
+    return f"{shown(value.value)} ({shown(value.low)} to {shown(value.high)})"
+
+
+def write_plan(plan: Plan, out: Path) -> list[Path]:
+    """Writes plan.md, plan.json and the picture of the front.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    picture = write_picture(PICTURE, "The front of the choices.", lambda: draw(plan), out)
+    lines = plan_page(plan)
+    if picture.path is not None:
+        lines += ["", f"![The front of the choices]({picture.path.name})", ""]
+    page = out / "plan.md"
+    page.write_text("\n".join(lines), encoding="utf-8")
+    document = out / "plan.json"
+    document.write_text(json.dumps(document_of(plan), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return [page, document, *([] if picture.path is None else [picture.path])]
+
+
+def document_of(plan: Plan) -> dict[str, object]:
+    """The plan as plain data: what `bench score` reads. Unknown is null."""
+    calibration = plan.calibration
+    about = ("name", "source", "device", "placement", "framework", "model", "batch_size", "group_size", "work_digest")
+    return {
+        "format": FORMAT,
+        "predicted": True,
+        "gpus": plan.gpus,
+        "draws": plan.draws,
+        "updates": plan.updates,
+        "seed": plan.seed,
+        "words": list(plan.words),
+        "calibration": {name: getattr(calibration, name) for name in about},
+        "predictions": [{"name": one.candidate.name, **asdict(one)} for one in plan.predictions],
+        "deciding": [asdict(one) for one in plan.deciding],
+    }
+
+
+def draw(plan: Plan) -> Figure:
+    """Goodput against joules a trajectory (without watts: against staleness), with 80 % bars; the front joined."""
+    energy = all(one.joules is not None for one in plan.predictions)
+    made = style.figure(5.6)
+    title = f"{plan.gpus} GPUs: goodput against {'energy' if energy else 'staleness'}, predicted"
+    foot = f"Predicted from {plan.calibration.name}; nothing here was measured. Bars: 80% of {plan.draws} draws."
+    low, high = style.head(made, title, "Up and to the left is better; the line joins what no other beats.", foot)
+    axes = made.add_axes((0.08, low + 0.09, 0.88, high - low - 0.11))
+    for one in plan.predictions:
+        x = one.joules if energy and one.joules is not None else one.staleness
+        placement = one.candidate.placement
+        colour = _COLOURS.get(placement, "#228833")
+        axes.errorbar(
+            x.value,
+            one.goodput.value,
+            xerr=[[x.value - x.low], [x.high - x.value]],
+            yerr=[[one.goodput.value - one.goodput.low], [one.goodput.high - one.goodput.value]],
+            fmt=_MARKS.get(placement, "^"),
+            color=colour,
+            alpha=1.0 if one.best else 0.45,
+            linewidth=0.9,
+            markersize=6,
+        )
+        if one.best or placement == COLOCATED:
+            axes.annotate(
+                one.candidate.name,
+                (x.value, one.goodput.value),
+                xytext=(7, 6),
+                textcoords="offset points",
+                fontsize=9,
+                color=style.INK,
+            )
+    front = sorted(
+        ((one.joules if energy and one.joules is not None else one.staleness).value, one.goodput.value)
+        for one in plan.predictions
+        if one.best
+    )
+    axes.plot([x for x, _ in front], [y for _, y in front], color=style.SOFT, linewidth=1, zorder=0)
+    axes.set_xlabel("J per trained trajectory" if energy else "mean staleness, versions")
+    axes.set_ylabel("goodput, tokens/s/GPU")
+    axes.set_ylim(bottom=0)
+    style.bare(axes, keep=("bottom", "left"))
+    axes.grid(color=style.RULE, linewidth=0.6)
+    return made
+
+
+def score_page(name: str, run_id: str, scored: list[Scored]) -> list[str]:
+    """The prediction beside the run."""
+    notes = Footnotes()
+    lines = [f"# {escape(name)}, predicted and measured: {escape(run_id)}", ""]
+    rows = []
+    for one in scored:
+        if one.predicted is None or one.low is None or one.high is None or one.measured is None:
+            rows.append([one.name, *[notes.unknown(one.why)] * 4])
+            continue
+        rows.append(
+            [
+                one.name,
+                f"{number(one.predicted)} ({number(one.low)} to {number(one.high)})",
+                number(one.measured),
+                notes.unknown(one.why) if one.error is None else f"{100 * one.error:+.1f}%",
+                "inside" if one.inside else "**outside**",
+            ]
+        )
+    lines += [*table(["", "predicted (80%)", "measured", "error", "measured lies"], rows, "lrrrl"), ""]
+    return [*lines, *notes.lines()]

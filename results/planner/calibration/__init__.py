@@ -1,0 +1,1 @@
+"""What the planner knows of one system: constants with their source, fitted to a run or taken from a table."""

@@ -1,0 +1,142 @@
+"""A calibration: the numbers that a plan is made from, each with its interval, its source and what it can't see."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from harness.protocol.errors import SpecError
+
+FORMAT = 1
+MEASURED, PUBLISHED, PRIOR = "measured", "published", "prior"
+# Constants of a step, in seconds. `host_s`: reward, advantage, data, conversion, handing over, and what has no name.
+STEP = ("train_s", "logprob_s", "host_s", "sync_pause_s", "sync_transfer_s", "sync_resume_s", "offload_s")
+# Of a turn: `token_s` at one sequence on an engine, and how much longer it takes per further sequence beside it.
+TURN = ("token_s", "token_s_per_sequence", "agent_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """One number. `low`, `high`: its 95 % interval, or a prior's range; equal to `value` where nothing tells them."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    source: str  # measured | published | prior
+    n: int = 0  # observations
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and math.isfinite(self.low) and math.isfinite(self.high)):
+            raise SpecError(f"a constant of {self.value} ({self.low} to {self.high}): allowed are numbers")
+        if not self.low <= self.value <= self.high:
+            raise SpecError(f"a constant of {self.value} outside its range {self.low} to {self.high}")
+
+    def at(self, share: float) -> float:
+        """The value at a place of its range: 0 is `low`, 0.5 is `value`, 1 is `high`; straight lines between."""
+        if share <= 0.5:
+            return self.low + (self.value - self.low) * share * 2
+        return self.value + (self.high - self.value) * (share - 0.5) * 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How well generation's speed was fitted: seconds a token = base + slope x (sequences beside it on the engine)."""
+
+    turns: int
+    least: float  # sequences on an engine, mean over a turn: 5th percentile
+    most: float  # 95th percentile
+    r2: float | None
+    residual_p50: float | None  # of a turn's seconds, as shares of them
+    residual_p95: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """One system on one machine. Lists are samples to draw from, in no order that matters."""
+
+    source: str  # measured | published
+    name: str  # run id, or where the numbers are from
+    device: str
+    placement: str
+    framework: str
+    model: str
+    batch_size: int  # groups in a step
+    group_size: int
+    train_gpus: int
+    rollout_gpus: int
+    gpus_per_engine: int
+    turns: tuple[int, ...]
+    turn_tokens: tuple[float, ...]
+    tool_s: tuple[float, ...]
+    constants: Mapping[str, Constant]
+    step_s: float | None = None  # as it was measured: what a prediction for the same placement is held against
+    power_ratio: float | None = None
+    watts_limit: float | None = None  # of one GPU
+    watts: Mapping[str, float] = field(default_factory=dict)  # of one GPU: train.CLASS, rollout.CLASS, idle
+    fit: Fit | None = None
+    unseen: tuple[str, ...] = ()  # what this calibration can't tell
+    work_digest: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.turns or min(self.turns) < 1:
+            raise SpecError("calibration: no counts of turns")
+        missing = [name for name in (*STEP, *TURN) if name not in self.constants]
+        if missing:
+            raise SpecError(f"calibration: constant {missing[0]} is missing")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the system, each counted once."""
+        return self.train_gpus if self.placement == "colocated" else self.train_gpus + self.rollout_gpus
+
+    @property
+    def trajectories(self) -> int:
+        """Trajectories in a step."""
+        return self.batch_size * self.group_size
+
+
+def write(calibration: Calibration, path: Path) -> None:
+    """Writes it as JSON.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"format": FORMAT, **asdict(calibration)}, indent=1, sort_keys=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> Calibration:
+    """A calibration from its file.
+
+    Raises:
+        SpecError: no such file, or what it holds is no calibration: names the key.
+    """
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path} can't be read: {error}") from None
+    except ValueError as error:
+        raise SpecError(
+            f"{path}: no calibration (not JSON: {error}); `bench calibrate RUN -o FILE` writes one"
+        ) from None
+    if not isinstance(held, dict) or held.pop("format", None) != FORMAT:
+        raise SpecError(f"{path}: no calibration of format {FORMAT}; `bench calibrate RUN -o FILE` writes one")
+    try:
+        return _made(held)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise SpecError(f"{path}: no calibration ({error})") from None
+
+
+def _made(held: dict[str, Any]) -> Calibration:
+    unknown = set(held) - {one.name for one in fields(Calibration)}
+    if unknown:
+        raise SpecError(f"calibration: unknown key {min(unknown)}")
+    constants = {name: Constant(**value) for name, value in held.pop("constants").items()}
+    fit = held.pop("fit", None)
+    held |= {name: tuple(held[name]) for name in ("turns", "turn_tokens", "tool_s", "unseen")}
+    return Calibration(**held, constants=constants, fit=None if fit is None else Fit(**fit))

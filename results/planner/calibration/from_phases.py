@@ -1,0 +1,178 @@
+"""A calibration from published phase times: what one row of a table tells, and what has to be assumed for the rest."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from harness.protocol.errors import SpecError
+from results.planner.calibration.constants import PRIOR, PUBLISHED, Calibration, Constant
+from results.planner.engine import simulate
+from results.planner.model import Composed, Empirical, Fixed, InFlight, Law, LogNormal, Mode, Policy, Pools, Scenario
+from workloads.deep_research.presets import BROWSE, PRESETS, SEARCH
+
+PHASES = ("generate", "train", "logprob", "weight_sync", "offload", "host")
+PRESET = "deep-research"
+ROUNDING = 0.5  # of a phase printed in whole seconds
+SEEDS = 8
+UPDATES = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One row: seconds of a step's phases; `trajectories` in a step; tool calls of a trajectory, seconds of a call."""
+
+    name: str
+    phases: Mapping[str, float]
+    trajectories: int
+    gpus: int
+    calls: tuple[int, int] = (1, 8)
+    tool_s: float = 16.0
+    turn_tokens: float = 600.0
+    gpus_per_engine: int = 1
+    model: str = ""
+    power_ratio: float | None = None
+    watts_limit: float | None = None
+
+
+def calibrate_phases(row: Published) -> Calibration:
+    """A calibration of a synchronous colocated system, from its printed phases.
+
+    Seconds a token are not printed: they are what makes the simulated rollout phase as long as the printed one, for
+    generation that no load slows; how load slows it stays a prior.
+
+    Raises:
+        SpecError: a phase is unknown or missing, a number is none, or the tools alone take longer than generation.
+    """
+    _check(row)
+    turns = tuple(count + 1 for count in range(row.calls[0], row.calls[1] + 1))
+    tokens = LogNormal(row.turn_tokens / math.exp(0.3**2 / 2), 0.3)
+    base, spread = _solve(row, turns)
+    constants = {
+        "token_s": Constant(
+            value=base,
+            low=max(base - spread, 0.0),
+            high=base + spread,
+            unit="s/token",
+            source=PUBLISHED,
+            note=f"solved: the rollout phase is {row.phases['generate']:g} s",
+        ),
+        "token_s_per_sequence": Constant(
+            value=0.0, low=0.0, high=0.0, unit="s/token/sequence", source=PRIOR, note="one row tells one load"
+        ),
+        "agent_s": _exact(0.0, "s/turn"),
+        "sync_pause_s": _exact(0.0, "s"),
+        "sync_resume_s": _exact(0.0, "s"),
+        "sync_transfer_s": _rounded(row.phases.get("weight_sync", 0.0)),
+        "train_s": _rounded(row.phases["train"]),
+        "logprob_s": _rounded(row.phases.get("logprob", 0.0)),
+        "host_s": _rounded(row.phases.get("host", 0.0)),
+        "offload_s": _rounded(row.phases.get("offload", 0.0)),
+    }
+    quantiles = [(k + 0.5) / 64 for k in range(64)]
+    return Calibration(
+        source=PUBLISHED,
+        name=row.name,
+        device="cuda",
+        placement="colocated",
+        framework="",
+        model=row.model,
+        batch_size=row.trajectories,
+        group_size=1,
+        train_gpus=row.gpus,
+        rollout_gpus=row.gpus,
+        gpus_per_engine=row.gpus_per_engine,
+        turns=turns,
+        turn_tokens=tuple(_quantile(tokens, q) for q in quantiles),
+        tool_s=tuple(sorted(_tool_quantiles(row.tool_s))),
+        constants=constants,
+        step_s=math.fsum(row.phases.values()),
+        power_ratio=row.power_ratio,
+        watts_limit=row.watts_limit,
+        unseen=(
+            "generation at any other load, and whether the printed load was bound by memory or by arithmetic",
+            f"training on fewer than {row.gpus} GPUs",
+            "a weight sync between separate GPUs",
+            "the spread of any figure: one row is one run",
+        ),
+    )
+
+
+def rollout_scenario(row: Published, turns: tuple[int, ...], token_s: float, seed: int) -> Scenario:
+    """The synchronous colocated row, of generation that no load slows."""
+    generation: Law = LogNormal(max(token_s, 1e-12) * row.turn_tokens / math.exp(0.3**2 / 2), 0.3)
+    return Scenario(
+        durations=Composed(turns=turns, generation=generation, tool=Empirical(tuple(_tool_quantiles(row.tool_s)))),
+        policy=Policy(mode=Mode.SYNCHRONOUS, colocated=True, in_flight=InFlight.PARTIAL),
+        pools=Pools(workers=row.trajectories, train=Fixed(1.0)),
+        batch_size=row.trajectories,
+        horizon_updates=UPDATES,
+        seed=seed,
+    )
+
+
+def _solve(row: Published, turns: tuple[int, ...]) -> tuple[float, float]:
+    """Seconds a token, and what the batches' own chance makes of it (one row is a few steps' mean)."""
+
+    def phase(token_s: float, seed: int) -> float:
+        found = simulate(rollout_scenario(row, turns, token_s, seed))
+        return found.window_s / found.updates - 1.0
+
+    target = row.phases["generate"]
+    tools_alone = sum(phase(0.0, seed) for seed in range(SEEDS)) / SEEDS
+    if tools_alone >= target:
+        raise SpecError(
+            f"generate = {target:g}: the slowest of {row.trajectories} trajectories spends {tools_alone:.0f} s in "
+            "tools alone; give other calls or tool seconds"
+        )
+    found = []
+    for seed in range(SEEDS):
+        low, high = 0.0, target / row.turn_tokens
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (middle, high) if phase(middle, seed) < target else (low, middle)
+        found.append(high)
+    mean = math.fsum(found) / len(found)
+    return mean, 2 * max(abs(value - mean) for value in found)
+
+
+def _tool_quantiles(mean: float, count: int = 100) -> list[float]:
+    """The preset's two tools, scaled to that mean: equally likely values."""
+    preset = PRESETS[PRESET]
+    made = []
+    for tool, share in ((SEARCH, preset.search_share), (BROWSE, 1 - preset.search_share)):
+        many = round(count * share)
+        made += [preset.latency_s[tool].at((k + 0.5) / many) for k in range(many)]
+    scale = mean / (math.fsum(made) / len(made))
+    return [value * scale for value in made]
+
+
+def _quantile(law: LogNormal, q: float) -> float:
+    return law.median_s * math.exp(law.sigma * NormalDist().inv_cdf(q))
+
+
+def _rounded(value: float) -> Constant:
+    """A printed number: half a unit of its last digit either way (whole seconds)."""
+    half = ROUNDING if value == int(value) and value else 0.0
+    return Constant(value=value, low=max(0.0, value - half), high=value + half, unit="s", source=PUBLISHED)
+
+
+def _exact(value: float, unit: str) -> Constant:
+    return Constant(value=value, low=value, high=value, unit=unit, source=PUBLISHED, note="not printed: taken as none")
+
+
+def _check(row: Published) -> None:
+    unknown = set(row.phases) - set(PHASES)
+    if unknown:
+        raise SpecError(f"phases: {min(unknown)}: allowed are {', '.join(PHASES)}")
+    for name in ("generate", "train"):
+        if name not in row.phases:
+            raise SpecError(f"phases: {name} is missing")
+    for name, value in row.phases.items():
+        if not (math.isfinite(value) and value >= 0) or (value == 0 and name in ("generate", "train")):
+            raise SpecError(f"phases: {name} = {value:g}: allowed are seconds above 0")
+    if row.trajectories < 1 or row.gpus < 1:
+        raise SpecError("batch, gpus: allowed is 1 and more")
+    low, high = row.calls
+    if not 0 <= low <= high:
+        raise SpecError(f"calls = {low}-{high}: allowed is LEAST-MOST, as 1-8")

@@ -1,0 +1,262 @@
+"""A calibration fitted to one measured run: laws as they were seen, and generation's speed against concurrency."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.protocol.errors import SpecError
+from harness.protocol.spec import Device, Placement
+from results.comparing.measures import PARTS, RunMeasures
+from results.comparing.measuring import measure_run
+from results.metrics import RunFigures, compute
+from results.planner.calibration.constants import MEASURED, Calibration, Constant, Fit
+from results.stats import effective_n, t_quantile
+from results.store import RunTables
+from results.tracks import floats, ints
+from results.window import Window
+
+SAMPLES = 1_024  # of a law that are kept: quantiles, when there are more
+FEWEST_TURNS = 20
+RESAMPLES = 200
+Floats = npt.NDArray[np.float64]
+
+
+def calibrate_run(run: RunTables, found: RunFigures | None = None) -> Calibration:
+    """Fits one run.
+
+    Raises:
+        SpecError: the run has no steady window, too few turns, or a trajectory's work is not on record.
+    """
+    found = compute(run) if found is None else found
+    window = found.window
+    if window is None:
+        raise SpecError(f"{run.run_id}: no steady window ({found.no_window}); calibrate from a longer run")
+    measured = measure_run(run, found)
+    spec = run.spec
+    turns = _Turns.of(run, window)
+    constants, fit = _generation(run, turns)
+    constants |= _step(measured, run, window)
+    constants["agent_s"] = _agent(run, turns, window)
+    calls = run.tables["tool_calls"]
+    inside = window.holds(ints(calls.column("end_ns")))
+    tools = (ints(calls.column("end_ns")) - ints(calls.column("start_ns")))[inside] / 1e9
+    lives = run.frame("trajectories")
+    used = lives[lives["step_consumed"].notna() & (lives["turns"] > 0)]
+    if used.empty:
+        raise SpecError(f"{run.run_id}: no trajectory was trained on")
+    watts, limit = _watts(found)
+    return Calibration(
+        source=MEASURED,
+        name=run.run_id,
+        device=spec.device.value,
+        placement=spec.placement.value,
+        framework=spec.framework,
+        model=spec.model,
+        batch_size=spec.batch_size,
+        group_size=spec.group_size,
+        train_gpus=spec.gpus.train,
+        rollout_gpus=spec.gpus.rollout,
+        gpus_per_engine=max(1, spec.rollout_tp),
+        turns=tuple(int(count) for count in used["turns"]),
+        turn_tokens=_kept(turns.tokens),
+        tool_s=_kept(tools) if tools.size else (0.0,),
+        constants=constants,
+        step_s=measured.value("step_time_s"),
+        power_ratio=measured.value("power_utilisation_ratio"),
+        watts_limit=limit,
+        watts=watts,
+        fit=fit,
+        unseen=tuple(_unseen(run, fit)),
+        work_digest=spec.work_digest,
+    )
+
+
+class _Turns:
+    """Turns that ended inside the window with a count of tokens: seconds, tokens, mean sequences on the engine."""
+
+    def __init__(self, start: Floats, end: Floats, tokens: Floats, running: Floats, owner: Sequence[str]) -> None:
+        self.start, self.end, self.tokens, self.running, self.owner = start, end, tokens, running, owner
+        self.seconds = end - start
+
+    @classmethod
+    def of(cls, run: RunTables, window: Window) -> "_Turns":
+        table = run.tables["turns"]
+        start, end = ints(table.column("start_ns")) / 1e9, ints(table.column("end_ns")) / 1e9
+        tokens = floats(table.column("generated_tokens"))
+        engines = table.column("engine").to_pylist()
+        count = max(1, run.spec.gpus.rollout // max(1, run.spec.rollout_tp)) if run.spec.device is Device.CUDA else 1
+        named = all(engine is not None for engine in engines) and len(set(engines)) > 1
+        running = np.empty(start.size)
+        for engine in set(engines) if named else {None}:
+            mine = np.array([not named or one == engine for one in engines], dtype=np.bool_)
+            running[mine] = mean_running(start[mine], end[mine]) / (1 if named else count)
+        keep = window.holds(ints(table.column("end_ns"))) & ~np.isnan(tokens) & (tokens > 0) & (end > start)
+        owner = [str(one) for one, kept in zip(table.column("trajectory_id").to_pylist(), keep, strict=True) if kept]
+        if keep.sum() < FEWEST_TURNS:
+            raise SpecError(f"{run.run_id}: {int(keep.sum())} turns in the window; a fit needs {FEWEST_TURNS}")
+        return cls(start[keep], end[keep], tokens[keep], np.maximum(running[keep], 1.0), owner)
+
+
+def mean_running(start: Floats, end: Floats) -> Floats:
+    """Of each interval: how many of them were open, itself included, as a mean over its length."""
+    times = np.concatenate((start, end))
+    change = np.concatenate((np.ones(start.size), -np.ones(end.size)))
+    order = np.argsort(times, kind="stable")
+    times, level = times[order], np.cumsum(change[order])
+    area = np.concatenate(([0.0], np.cumsum(np.diff(times) * level[:-1])))
+    long = np.maximum(end - start, 1e-12)
+    made: Floats = (np.interp(end, times, area) - np.interp(start, times, area)) / long
+    return made
+
+
+def _generation(run: RunTables, turns: _Turns) -> tuple[dict[str, Constant], Fit]:
+    """Seconds a token = base + slope x (sequences beside it): least squares on the turns' seconds, slope >= 0.
+
+    Intervals by resampling whole trajectories (their turns share an engine and a time of day).
+    """
+    beside = turns.running - 1
+    base, slope = _line(turns.tokens, beside, turns.seconds)
+    expected = turns.tokens * (base + slope * beside)
+    random = np.random.default_rng(0)
+    owners: dict[str, list[int]] = {owner: [] for owner in turns.owner}
+    for place, owner in enumerate(turns.owner):
+        owners[owner].append(place)
+    groups = [np.array(places) for places in owners.values()]
+    drawn = []
+    for _ in range(RESAMPLES):
+        at = np.concatenate([groups[k] for k in random.integers(0, len(groups), len(groups))])
+        drawn.append(_line(turns.tokens[at], beside[at], turns.seconds[at]))
+    ends: Floats = np.quantile(np.array(drawn), [0.025, 0.975], axis=0)
+    low, high = ends
+    spread = float(((turns.seconds - turns.seconds.mean()) ** 2).sum())
+    left = np.abs(turns.seconds - expected) / turns.seconds
+    fit = Fit(
+        turns=int(turns.seconds.size),
+        least=float(np.quantile(turns.running, 0.05)),
+        most=float(np.quantile(turns.running, 0.95)),
+        r2=1 - float(((turns.seconds - expected) ** 2).sum()) / spread if spread > 0 else None,
+        residual_p50=float(np.quantile(left, 0.5)),
+        residual_p95=float(np.quantile(left, 0.95)),
+    )
+    count = fit.turns
+    constants = {
+        "token_s": _constant(base, float(low[0]), float(high[0]), "s/token", count),
+        "token_s_per_sequence": _constant(slope, float(low[1]), float(high[1]), "s/token/sequence", count),
+    }
+    return constants, fit
+
+
+def _line(tokens: Floats, beside: Floats, seconds: Floats) -> tuple[float, float]:
+    """Base and slope, neither below 0, weighted so that a turn's error counts as a share of it."""
+    weight = 1 / seconds
+    alone, further = tokens * weight, tokens * beside * weight
+    found = np.linalg.lstsq(np.stack((alone, further), axis=1), np.ones(seconds.size), rcond=None)[0]
+    base, slope = float(found[0]), float(found[1])
+    if slope < 0:
+        return float(alone.sum() / (alone @ alone)), 0.0
+    if base <= 0:
+        return 1e-9, float(further.sum() / (further @ further))
+    return base, slope
+
+
+def _step(measured: RunMeasures, run: RunTables, window: Window) -> dict[str, Constant]:
+    """Seconds of a step by what the train side did."""
+    series = measured.series.seconds
+    train, logprob, sync, offload = (
+        np.array(series.get(f"phase_{name}_s", ()), dtype=np.float64)
+        for name in ("train", "logprob", "weight_sync", "offload")
+    )
+    waits = ("exposed_generating_s", "exposed_tool_s", "exposed_queued_s", "exposed_agent_s")
+    named = ("phase_train_s", "phase_logprob_s", "phase_weight_sync_s", "phase_offload_s", *waits)
+    rest = [part.name for part in PARTS if part.name not in named and part.name in series]
+    host = np.sum([np.array(series[name]) for name in rest], axis=0) if rest else np.zeros(window.steps)
+    made = {
+        "train_s": _mean(train, "s"),
+        "logprob_s": _mean(logprob, "s"),
+        "host_s": _mean(host, "s", "reward, advantage, data, handing over, and what has no name"),
+        "offload_s": _mean(offload, "s"),
+    }
+    return made | _sync(run, window, sync)
+
+
+def _sync(run: RunTables, window: Window, whole: Floats) -> dict[str, Constant]:
+    """The sync's three parts, where the framework shows them; else all of it as transfer. Its longest engine counts."""
+    table = run.tables["weight_syncs"]
+    inside = window.holds(ints(table.column("end_ns")))
+    parts = {name: floats(table.column(f"{name}_ns"))[inside] / 1e9 for name in ("pause", "transfer", "resume")}
+    seen = not any(np.isnan(values).any() or not values.size for values in parts.values())
+    if seen and whole.size:
+        total = sum(float(values.mean()) for values in parts.values())
+        # The parts' shares of the phase that the trainer spent: engines overlap, and the trainer has work of its own.
+        scale = float(whole.mean()) / total if total > 0 else 1.0
+        return {f"sync_{name}_s": _mean(values * scale, "s") for name, values in parts.items()}
+    none = Constant(value=0.0, low=0.0, high=0.0, unit="s", source=MEASURED, note="not told apart from the transfer")
+    return {"sync_pause_s": none, "sync_transfer_s": _mean(whole, "s"), "sync_resume_s": none}
+
+
+def _agent(run: RunTables, turns: _Turns, window: Window) -> Constant:
+    """Seconds a turn of a trajectory's life that were neither turn nor tool: tokenising, router, event loop, reward."""
+    lives = run.frame("trajectories")
+    done = lives[lives["end_ns"].notna() & (lives["turns"] > 0)]
+    done = done[window.holds(done["end_ns"].to_numpy(np.int64))]
+    if done.empty:
+        return Constant(value=0.0, low=0.0, high=0.0, unit="s/turn", source=MEASURED, note="no trajectory ended")
+    turned = run.frame("turns")
+    took = turned["end_ns"] - turned["start_ns"]
+    spent = took.groupby(turned["trajectory_id"]).sum().reindex(done["trajectory_id"])
+    rest = (done["end_ns"] - done["start_ns"] - done["tool_ns"]).to_numpy(np.float64)
+    rest = np.maximum(rest - spent.fillna(0).to_numpy(np.float64), 0.0) / 1e9
+    return _mean(rest / done["turns"].to_numpy(np.float64), "s/turn")
+
+
+def _watts(found: RunFigures) -> tuple[dict[str, float], float | None]:
+    """Watts of one GPU by class, where the run's energy is known: a class's share of the limit x the limit."""
+    power, account = found.energy, found.account
+    if power is None or account is None or found.window is None or not power.gpus:
+        return {}, None
+    limits = [gpu.limit_joules for gpu in power.gpus if gpu.limit_joules is not None]
+    if len(limits) < len(power.gpus):
+        return {}, None
+    limit = sum(limits) / len(limits) / found.window.seconds
+    made = {f"{one.pool}.{one.name}": u * limit for one in power.classes if (u := one.power_utilisation) is not None}
+    if power.idle_ratio is not None:
+        made["idle"] = power.idle_ratio * limit
+    return made, limit
+
+
+def _unseen(run: RunTables, fit: Fit) -> list[str]:
+    said = [
+        f"generation with more than {fit.most:.0f} sequences on an engine (seen: {fit.least:.1f} to {fit.most:.1f})"
+    ]
+    spec = run.spec
+    if spec.placement is Placement.COLOCATED:
+        said += [f"training on fewer than {spec.gpus.train} GPUs", "a weight sync between separate GPUs"]
+    else:
+        said += [f"training on other than {spec.gpus.train} GPUs", "offload between phases on shared GPUs"]
+    if spec.device is Device.CPU:
+        said.append("how far training and generation slow each other on the same cores")
+    return said
+
+
+def _kept(values: Floats) -> tuple[float, ...]:
+    if values.size > SAMPLES:
+        values = np.quantile(values, (np.arange(SAMPLES) + 0.5) / SAMPLES)
+    return tuple(float(f"{value:.6g}") for value in values)
+
+
+def _mean(values: Floats, unit: str, note: str = "") -> Constant:
+    if not values.size:
+        return Constant(value=0.0, low=0.0, high=0.0, unit=unit, source=MEASURED, note=note or "it never occurred")
+    mean = float(values.mean())
+    worth = effective_n(values) if values.size >= 4 else float(values.size)
+    half = 0.0
+    if worth >= 2:
+        half = t_quantile(0.975, worth - 1) * float(values.std(ddof=1)) / math.sqrt(worth)
+    return _constant(mean, mean - half, mean + half, unit, int(values.size), note)
+
+
+def _constant(value: float, low: float, high: float, unit: str, n: int, note: str = "") -> Constant:
+    low, high = max(0.0, min(low, value)), max(high, value)
+    return Constant(value=value, low=low, high=high, unit=unit, source=MEASURED, n=n, note=note)

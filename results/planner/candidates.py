@@ -1,0 +1,253 @@
+"""What could be run instead, and the scenario that says what it would give."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from harness.protocol.errors import SpecError
+from results.planner import priors
+from results.planner.calibration.constants import PUBLISHED, Calibration
+from results.planner.engine import simulate
+from results.planner.model import (
+    ROLLOUT_CLASSES,
+    TRAIN_CLASSES,
+    Composed,
+    Empirical,
+    Fixed,
+    InFlight,
+    Mode,
+    Policy,
+    Pools,
+    Scenario,
+    SlowDown,
+)
+from results.planner.result import Result
+
+COLOCATED, DISAGGREGATED, ASYNC = "colocated", "disaggregated", "async"
+FAR = 16.0  # times the highest concurrency that was seen: where the line beyond it ends
+ROUNDS = 8  # of the fixed point of shared cores
+Shares = Mapping[str, float]  # of each constant's and prior's range: 0 low, 0.5 as it is, 1 high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to run the work. Colocated: both numbers are the shared GPUs'."""
+
+    placement: str
+    train_gpus: int
+    rollout_gpus: int
+    max_staleness: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs, each counted once."""
+        return self.train_gpus if self.placement == COLOCATED else self.train_gpus + self.rollout_gpus
+
+    @property
+    def name(self) -> str:
+        """As tables print it, e.g. `async 4+4, staleness 1`."""
+        if self.placement == COLOCATED:
+            return f"{COLOCATED} {self.train_gpus}"
+        split = f"{self.placement} {self.train_gpus}+{self.rollout_gpus}"
+        return f"{split}, staleness {self.max_staleness}" if self.placement == ASYNC else split
+
+
+def candidates(calibration: Calibration, gpus: int, staleness: tuple[int, ...]) -> list[Candidate]:
+    """Every placement, split and bound of that many GPUs whose engines are whole.
+
+    Raises:
+        SpecError: the GPUs hold no engine, or a bound is none.
+    """
+    per = calibration.gpus_per_engine
+    if gpus < per:
+        raise SpecError(f"gpus = {gpus}: an engine takes {per}")
+    if any(bound < 1 for bound in staleness):
+        raise SpecError(f"max-staleness = {min(staleness)}: allowed is 1 and more in async")
+    found = []
+    if gpus % per == 0:
+        found.append(Candidate(placement=COLOCATED, train_gpus=gpus, rollout_gpus=gpus))
+    for train in range(1, gpus):
+        if (gpus - train) % per:
+            continue
+        split = {"train_gpus": train, "rollout_gpus": gpus - train}
+        found.append(Candidate(placement=DISAGGREGATED, **split))
+        found += [Candidate(placement=ASYNC, **split, max_staleness=bound) for bound in staleness]
+    return found
+
+
+def needed(calibration: Calibration, candidate: Candidate) -> tuple[str, ...]:
+    """The priors that this prediction leans on."""
+    names = []
+    if _concurrency(calibration, candidate) > _seen(calibration) * 1.05:
+        names.append(priors.BEYOND.name)
+    if candidate.train_gpus != calibration.train_gpus and calibration.device != "cpu":
+        names.append(priors.TRAIN.name)
+    if (candidate.placement == COLOCATED) != (calibration.placement == COLOCATED):
+        names.append(priors.SYNC.name)
+    if calibration.device == "cpu" and candidate.placement == ASYNC:
+        names.append(priors.SHARED.name)
+    return tuple(names)
+
+
+def predict(
+    calibration: Calibration, candidate: Candidate, shares: Shares, *, updates: int, seed: int, backend: str = "auto"
+) -> Result:
+    """Simulates one candidate with the constants and priors at these places of their ranges."""
+    if calibration.device != "cpu" or candidate.placement != ASYNC:
+        return simulate(scenario(calibration, candidate, shares, updates=updates, seed=seed), backend=backend)
+    # Cores that both pools use: each side is slowed by the share of time in which the other computes (a fixed point of
+    # mean fields, not of instants: the engine knows no machine that two pools share).
+    depth = priors.SHARED.constant.at(shares.get(priors.SHARED.name, 0.5))
+    slow_train = slow_generation = 1.0
+    for _ in range(ROUNDS):
+        found = simulate(
+            scenario(
+                calibration,
+                candidate,
+                shares,
+                updates=updates,
+                seed=seed,
+                slow_train=slow_train,
+                slow_generation=slow_generation,
+            ),
+            backend=backend,
+        )
+        busy = sum(found.train_s.get(name, 0.0) for name in ("train", "logprob", "weight_sync")) / found.window_s
+        generating = found.rollout_s.get("generating", 0.0) / found.window_s
+        slow_train = (slow_train + 1 + depth * generating) / 2
+        slow_generation = (slow_generation + 1 + depth * busy) / 2
+    return found
+
+
+def scenario(
+    calibration: Calibration,
+    candidate: Candidate,
+    shares: Shares,
+    *,
+    updates: int,
+    seed: int,
+    slow_train: float = 1.0,
+    slow_generation: float = 1.0,
+) -> Scenario:
+    """The scenario of a candidate."""
+
+    def constant(name: str) -> float:
+        return calibration.constants[name].at(shares.get(name, 0.5))
+
+    base = max(constant("token_s"), 1e-12) * slow_generation
+    exponent = priors.TRAIN.constant.at(shares.get(priors.TRAIN.name, 0.5))
+    grown = (calibration.train_gpus / candidate.train_gpus) ** exponent if calibration.device != "cpu" else 1.0
+    other_sync = (candidate.placement == COLOCATED) != (calibration.placement == COLOCATED)
+    sync = priors.SYNC.constant.at(shares.get(priors.SYNC.name, 0.5)) if other_sync else 1.0
+    colocated = candidate.placement == COLOCATED
+    agent = constant("agent_s")
+    trajectories = calibration.trajectories
+    asynchronous = candidate.placement == ASYNC
+    workers = trajectories * (1 + candidate.max_staleness) if asynchronous else trajectories
+    policy = Policy(
+        mode=Mode.ASYNC if asynchronous else Mode.SYNCHRONOUS,
+        colocated=colocated,
+        max_staleness=candidate.max_staleness if asynchronous else None,
+        in_flight=InFlight.PARTIAL,
+        group_size=calibration.group_size,
+    )
+    pools = Pools(
+        workers=workers,
+        engines=max(1, candidate.rollout_gpus // calibration.gpus_per_engine),
+        slow_down=_slow_down(calibration, constant("token_s_per_sequence") / max(constant("token_s"), 1e-12), shares),
+        logprob=Fixed((constant("logprob_s") * grown) * slow_train + constant("host_s") * slow_train),
+        train=Fixed(constant("train_s") * grown * slow_train),
+        pause=Fixed(constant("sync_pause_s")),
+        transfer=Fixed(constant("sync_transfer_s") * sync),
+        resume=Fixed(constant("sync_resume_s")),
+        offload=Fixed(constant("offload_s") if colocated else 0.0),
+    )
+    pools = _powered(pools, calibration, candidate, shares)
+    return Scenario(
+        durations=Composed(
+            turns=calibration.turns,
+            generation=Empirical(tuple(tokens * base for tokens in calibration.turn_tokens)),
+            tool=Empirical(tuple(seconds + agent for seconds in calibration.tool_s)),
+        ),
+        policy=policy,
+        pools=pools,
+        batch_size=calibration.batch_size,
+        horizon_updates=updates + _warm(candidate),
+        warmup_updates=_warm(candidate),
+        seed=seed,
+    )
+
+
+def _warm(candidate: Candidate) -> int:
+    return candidate.max_staleness + 2
+
+
+def _seen(calibration: Calibration) -> float:
+    if calibration.fit is not None:
+        return max(calibration.fit.most, 1.0)
+    engines = max(1, calibration.rollout_gpus // calibration.gpus_per_engine)
+    return max(1.0, calibration.trajectories / engines)
+
+
+def _concurrency(calibration: Calibration, candidate: Candidate) -> float:
+    engines = max(1, candidate.rollout_gpus // calibration.gpus_per_engine)
+    ahead = 1 + candidate.max_staleness if candidate.placement == ASYNC else 1
+    return calibration.trajectories * ahead / engines
+
+
+def _slow_down(calibration: Calibration, slope: float, shares: Shares) -> SlowDown:
+    """Factor 1 with one sequence, the fitted line up to what was seen, and beyond it between flat and in proportion."""
+    seen = _seen(calibration)
+    # What one row's load slowed is in its seconds a token already.
+    at_seen = 1.0 if calibration.source == PUBLISHED else 1 + slope * (seen - 1)
+    place = priors.BEYOND.constant.at(shares.get(priors.BEYOND.name, 0.5))
+    if calibration.source != PUBLISHED and place <= 0.5 and slope > 0:
+        # As it is means: the line goes on; below, it bends towards flat.
+        far = at_seen + (slope * seen * (FAR - 1)) * (place / 0.5)
+    elif calibration.source != PUBLISHED and slope > 0:
+        on = at_seen + slope * seen * (FAR - 1)
+        far = on * (max(at_seen * FAR, on) / on) ** ((place - 0.5) / 0.5)
+    else:
+        far = at_seen * FAR**place
+    if seen <= 1.0:
+        return SlowDown((1.0, FAR), (at_seen, max(far, at_seen)))
+    return SlowDown((1.0, seen, seen * FAR), (1.0, at_seen, max(far, at_seen)))
+
+
+def _powered(pools: Pools, calibration: Calibration, candidate: Candidate, shares: Shares) -> Pools:
+    """With GPUs and watts by class: measured where the calibration has them, else a prior's share of the limit."""
+    limit = calibration.watts_limit
+    if calibration.device == "cpu" or limit is None:
+        return pools
+
+    def watts(side: str, name: str) -> float:
+        pool = "both" if calibration.placement == COLOCATED else side
+        measured = calibration.watts.get(f"{pool}.{name}")
+        if measured is not None:
+            return measured
+        prior = priors.POWER.get(name, priors.POWER["idle"])
+        return limit * prior.constant.at(shares.get(prior.name, 0.5))
+
+    return replace(
+        pools,
+        train_gpus=candidate.train_gpus,
+        rollout_gpus=candidate.rollout_gpus,
+        train_watts={name: watts("train", name) for name in TRAIN_CLASSES},
+        rollout_watts={name: watts("rollout", name) for name in ROLLOUT_CLASSES},
+    )
+
+
+def centre(calibration: Calibration) -> dict[str, float]:
+    """Every constant and prior in the middle of its range."""
+    names = [*calibration.constants, priors.BEYOND.name, priors.TRAIN.name, priors.SYNC.name, priors.SHARED.name]
+    return dict.fromkeys([*names, *(prior.name for prior in priors.POWER.values())], 0.5)
+
+
+def naive_step_s(calibration: Calibration) -> float | None:
+    """max(generation, train) + sync: what a first guess of async is, on as many GPUs each; None without a step."""
+    constants = calibration.constants
+    work = sum(constants[name].value for name in ("train_s", "logprob_s", "host_s"))
+    sync = sum(constants[name].value for name in ("sync_pause_s", "sync_transfer_s", "sync_resume_s"))
+    if calibration.step_s is None:
+        return None
+    generation = calibration.step_s - work - sync - constants["offload_s"].value
+    return max(generation, work) + sync

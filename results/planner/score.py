@@ -1,0 +1,110 @@
+"""A prediction held against the run that followed it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.protocol.errors import SpecError
+from results.comparing.measures import RunMeasures
+
+FORMAT = 1
+# What is scored: name of the prediction -> measure of the run.
+SCORED = {
+    "step_s": "step_time_s",
+    "throughput": "throughput_tokens_per_s_gpu",
+    "goodput": "goodput_tokens_per_s_gpu",
+    "power_ratio": "power_utilisation_ratio",
+    "joules": "joules_per_trained_trajectory",
+    "staleness": "staleness_at_start_mean",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """One figure. `error`: predicted / measured - 1; None with `why` where one of them is unknown or 0."""
+
+    name: str
+    predicted: float | None
+    low: float | None
+    high: float | None
+    measured: float | None
+    error: float | None
+    inside: bool | None
+    why: str = ""
+
+
+def score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]]:
+    """The candidate of a plan's document that the run is, and its figures beside the run's.
+
+    Raises:
+        SpecError: the document is no plan, the work differs, or the plan has no such candidate.
+    """
+    if document.get("format") != FORMAT or "predictions" not in document:
+        raise SpecError("plan: not a plan's file; `bench plan RUN -o FOLDER` writes one (plan.json)")
+    planned = document.get("calibration", {})
+    digest = planned.get("work_digest", "")
+    if digest and not _same_work(planned, run):
+        raise SpecError(f"{run.run_id}: its work is not that of {planned.get('name')}: nothing to score")
+    gpus = _split(run)
+    for one in document["predictions"]:
+        asked = one["candidate"]
+        bound = int(run.system.get("max_staleness", "0"))
+        split = asked["placement"] == run.placement and (asked["train_gpus"], asked["rollout_gpus"]) == gpus
+        if split and (asked["placement"] != "async" or asked["max_staleness"] == bound):
+            return one["name"], [_scored(name, one.get(name), run) for name in SCORED]
+    raise SpecError(
+        f"{run.run_id} ({run.placement} {gpus[0]}+{gpus[1]}): not among the plan's candidates: "
+        + ", ".join(one["name"] for one in document["predictions"])
+    )
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan's document, from plan.json or its folder.
+
+    Raises:
+        SpecError: no such file, or not JSON.
+    """
+    path = path / "plan.json" if path.is_dir() else path
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"plan = {path}: can't be read ({error})") from None
+    if not isinstance(found, dict):
+        raise SpecError(f"plan = {path}: not a plan's file")
+    return found
+
+
+def _same_work(planned: dict[str, Any], run: RunMeasures) -> bool:
+    """The same sizes and the same framework; another seed is another draw of the same work."""
+    sizes = {"batch_size": run.work.get("batch_size"), "group_size": run.work.get("group_size")}
+    same = all(value is None or str(planned.get(name)) == value for name, value in sizes.items())
+    return same and planned.get("framework") in ("", run.framework) and planned.get("model") in ("", run.model)
+
+
+def _split(run: RunMeasures) -> tuple[int, int]:
+    text = run.system.get("gpus", "")
+    digits = [int(word) for word in "".join(c if c.isdigit() else " " for c in text).split()]
+    if len(digits) != 2:
+        raise SpecError(f"{run.run_id}: its split is not on record")
+    return digits[0], digits[1]
+
+
+def _scored(name: str, predicted: Any, run: RunMeasures) -> Scored:
+    measured = run.value(SCORED[name])
+    if not isinstance(predicted, dict) or measured is None:
+        why = run.why(SCORED[name]) if measured is None else "not predicted"
+        return Scored(
+            name=name, predicted=None, low=None, high=None, measured=measured, error=None, inside=None, why=why
+        )
+    value, low, high = predicted["value"], predicted["low"], predicted["high"]
+    return Scored(
+        name=name,
+        predicted=value,
+        low=low,
+        high=high,
+        measured=measured,
+        error=value / measured - 1 if measured else None,
+        inside=low <= measured <= high,
+        why="" if measured else "0 was measured",
+    )
