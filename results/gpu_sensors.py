@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 import pyarrow.compute as pc
 
 from harness.protocol.power_sensors import AVERAGE_WINDOW_S, PowerSensor, sensor_of
+from results.gpu_series import BUSY_CLOCK, GpuReadings
 from results.power import Series
 from results.samples import read_gpus
 from results.stats import quantile
 from results.store import RunTables
 
 CLOCK_STEP = 0.20  # of the higher clock, between the 5th and 95th percentile of the readings of a GPU that is not idle
-IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
 WRAPS_J = (2**32 / 1000.0,)  # a counter of millijoules in 32 bits
 MOST_WATTS = 3000.0  # no GPU draws more: a counter that fell and would have gained more was reset
 HOST_DOUBT_S = "host_doubt_s"  # among what is told of a GPU
@@ -99,15 +97,14 @@ def gpu_pools(run: RunTables) -> dict[str, str]:
     return {parents.get(uuid, uuid): pool for uuid, pool in pools.items()}
 
 
-def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
-    """The sensors of a GPU from its samples and its description."""
-    times = rows["mono_ns"].to_numpy(np.int64)
+def sensors_of(readings: GpuReadings, told: Mapping[str, Any]) -> GpuSensors:
+    """The sensors of a GPU from its readings and its description."""
     counter, instant, average, limit = (
-        Series.of(times, rows[name].to_numpy(np.float64))
+        readings.series[name]
         for name in ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
     )
-    if limit.times.size == 0 and told.get("power_limit_watts"):
-        limit = Series(times[:1], np.array([float(told["power_limit_watts"])]))
+    if limit.times.size == 0 and readings.first_ns is not None and told.get("power_limit_watts"):
+        limit = Series(np.array([readings.first_ns], dtype=np.int64), np.array([float(told["power_limit_watts"])]))
     most = PAST_LIMIT * float(limit.values.max()) if limit.values.size else MOST_WATTS
     counter, wraps = unwrapped(counter, most)
     name = str(told.get("name", ""))
@@ -117,7 +114,7 @@ def sensors_of(rows: pd.DataFrame, told: Mapping[str, Any]) -> GpuSensors:
         instant=instant,
         average=average,
         limit=limit,
-        clock=Series.of(times, _busy_clock(rows)),
+        clock=readings.series[BUSY_CLOCK],
         name=name,
         meaning=sensor_of(told.get("compute_capability"), name),
         average_window_s=float(told.get("power_average_window_s", AVERAGE_WINDOW_S)),
@@ -145,12 +142,3 @@ def unwrapped(counter: Series, most_watts: float) -> tuple[Series, int]:
                 wraps += 1
                 break
     return Series(counter.times, values), wraps
-
-
-def _busy_clock(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """The SM clock where the GPU is known not to idle: by the clock's own reasons, else by its utilisation."""
-    names = ("sm_clock_hz", "throttle_reasons", "util_ratio")
-    clock, reasons, used = (rows[name].to_numpy(np.float64) for name in names)
-    told = ~np.isnan(reasons)
-    busy = np.where(told, np.nan_to_num(reasons).astype(np.int64) & IDLE_REASON == 0, np.nan_to_num(used) > 0)
-    return np.where(busy, clock, np.nan)

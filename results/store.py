@@ -17,6 +17,7 @@ from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_K
 from results.status import read_meta
 
 COMPRESSION = "zstd"
+BATCH_ROWS = 2**18  # of a table that is read part by part
 COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
 ADDED = ("engine_samples", "hosts")  # tables that runs collected before they were there have not: without rows then
 
@@ -91,6 +92,30 @@ class RunTables:
             return self.tables.part(name, columns)
         return self.tables[name].select(list(columns))
 
+    def rows(self, name: str) -> int:
+        """How many rows table `name` has."""
+        if isinstance(self.tables, StoredTables):
+            return self.tables.rows(name)
+        return int(self.tables[name].num_rows)
+
+    def batches(self, name: str, columns: Sequence[str], *, text: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Some columns of table `name`, part by part; those of `text` dictionary-encoded.
+
+        Raises:
+            SpecError: the table cannot be read.
+        """
+        if isinstance(self.tables, StoredTables):
+            yield from self.tables.batches(name, columns, text)
+            return
+        yield from _encoded(self.tables[name].select(list(columns)), text)
+
+
+def _encoded(table: pa.Table, text: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for column in text:
+        place = table.column_names.index(column)
+        table = table.set_column(place, column, table.column(place).dictionary_encode())
+    yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
 
 class StoredTables(Mapping[str, pa.Table]):
     """The tables of a run folder, each read when it is first asked for."""
@@ -123,6 +148,34 @@ class StoredTables(Mapping[str, pa.Table]):
         if name in self._ready or name not in self._names:
             return self[name].select(list(columns))
         return read_table(table_path(self._run_dir, name), name, columns=columns)
+
+    def rows(self, name: str) -> int:
+        """How many rows a table has.
+
+        Raises:
+            SpecError: it cannot be read.
+        """
+        if name in self._ready or name not in self._names:
+            return int(self[name].num_rows)
+        path = table_path(self._run_dir, name)
+        check_table(path, name)
+        return int(pq.read_metadata(path).num_rows)
+
+    def batches(self, name: str, columns: Sequence[str], text: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of a table, part by part.
+
+        Raises:
+            SpecError: it cannot be read.
+        """
+        path = table_path(self._run_dir, name)
+        if name in self._ready or name not in self._names or check_table(path, name) != SCHEMA_VERSION:
+            yield from _encoded(self.part(name, columns), text)
+            return
+        try:
+            with pq.ParquetFile(path, read_dictionary=list(text)) as file:
+                yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+        except (pa.ArrowException, OSError) as error:
+            raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:

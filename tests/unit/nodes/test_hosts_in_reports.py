@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from reports.hosts import hosts_section
@@ -11,9 +10,9 @@ from reports.markdown import Footnotes
 from results.class_energy import _resolution_s
 from results.gpu_energy import edge_doubt
 from results.gpu_sensors import HOST_DOUBT_S, descriptions, sensors_of
+from results.gpu_series import BUSY_CLOCK, GpuReadings
 from results.power import Series
 from results.rows import Rows
-from results.schema import SAMPLES
 
 MS = 1_000_000
 
@@ -67,13 +66,14 @@ def test_a_class_edge_is_as_uncertain_as_the_hosts_clock(host, doubt_s, tmp_path
     told = descriptions(run)["GPU-1"]
     assert told.get(HOST_DOUBT_S, 0.0) == doubt_s
     times = np.arange(0, 100) * MS
-    rows = pd.DataFrame({"mono_ns": times, **{name: np.nan for name in SAMPLES.names if name != "mono_ns"}})
-    rows["throttle_reasons"] = pd.array([None] * len(rows), dtype="Int64")
-    rows["power_instant_watts"] = np.where(times < 50 * MS, 100.0, 500.0)
-    sensors = sensors_of(rows, told)
+    watts = Series(times, np.where(times < 50 * MS, 100.0, 500.0))
+    none = Series(times[:0], np.empty(0))
+    names = ("energy_joules", "power_average_watts", "power_limit_watts", BUSY_CLOCK)
+    readings = GpuReadings(first_ns=0, series={**dict.fromkeys(names, none), "power_instant_watts": watts})
+    sensors = sensors_of(readings, told)
     assert sensors.host_doubt_s == doubt_s
     gpu = SimpleNamespace(source="counter")
     assert _resolution_s(gpu, sensors) == pytest.approx(max(0.001, 2 * doubt_s))
     edges = np.array([0, 49_500_000, 99 * MS])
-    doubt = edge_doubt(Series(times, rows["power_instant_watts"].to_numpy()), 0.001 + 2 * doubt_s, edges)
+    doubt = edge_doubt(watts, 0.001 + 2 * doubt_s, edges)
     assert doubt[0] == pytest.approx(400.0 * (0.0005 + doubt_s))
