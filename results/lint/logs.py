@@ -96,17 +96,17 @@ def lint_sessions(source: str, sessions: Sequence[Session], problems: Iterable[s
 def lint_mlperf(source: str, events: Sequence[LogEvent], problems: Iterable[str]) -> Linted:
     """Checks an MLPerf training log: intervals end after they start, counters grow, counts are not negative."""
     linted = Linted(source, notes=[f"{problem}: left out" for problem in problems])
-    opened: dict[str, LogEvent] = {}
+    opened: dict[str, list[LogEvent]] = {}  # of one name, the innermost last
     samples: LogEvent | None = None
     for event in events:
         name = event.key.removesuffix("_start").removesuffix("_stop")
         if event.kind == "INTERVAL_START":
-            opened[name] = event
+            opened.setdefault(name, []).append(event)
         elif event.kind == "INTERVAL_END":
-            begun = opened.pop(name, None)
-            if begun is None:
+            if not opened.get(name):
                 linted.unchecked("start_before_end", name, "it ends and never started", event.line)
                 continue
+            begun = opened[name].pop()
             pair = _exact(begun.time_ms / 1e3), _exact(event.time_ms / 1e3)
             linted.check(identities.start_before_end(*pair), f"{name} (from line {begun.line})", event.line)
         count = event.metadata.get("samples_count", event.value if event.key == "samples_count" else None)
@@ -119,8 +119,9 @@ def lint_mlperf(source: str, events: Sequence[LogEvent], problems: Iterable[str]
         sized = event.key in ("global_batch_size", "train_samples", "eval_samples", "gradient_accumulation_steps")
         if sized and isinstance(event.value, int | float):
             linted.check(identities.count_not_negative(_exact(float(event.value)), event.key), event.key, event.line)
-    for name, event in opened.items():
-        linted.unchecked("start_before_end", name, "it starts and never ends", event.line)
+    for name, left in opened.items():
+        for event in left:
+            linted.unchecked("start_before_end", name, "it starts and never ends", event.line)
     return linted
 
 

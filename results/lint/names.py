@@ -54,6 +54,7 @@ NAMES: Mapping[str, Name] = {
             "time_per_step",
             "seconds_per_step",
             "avg_step_time",
+            "total_step_time",
             "mean_step_time",
             "s_step",
             "step_time_s",

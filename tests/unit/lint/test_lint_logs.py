@@ -187,6 +187,14 @@ def test_a_session_line_cut_short_is_told() -> None:
     assert problems[0].startswith("line 4: ")
 
 
+NESTED = [  # two of one name at once, as of two engines
+    ("start", "INTERVAL_START", 1),
+    ("start", "INTERVAL_START", 2),
+    ("stop", "INTERVAL_END", 3),
+    ("stop", "INTERVAL_END", 4),
+]
+
+
 def mlperf(key: str, kind: str, at: int, value: object = None, **metadata: object) -> str:
     event = {"namespace": "", "time_ms": at, "event_type": kind, "key": key, "value": value, "metadata": metadata}
     return f"0: :::MLLOG {json.dumps(event)}"
@@ -213,6 +221,8 @@ def test_mlperf_logs(tmp_path: Path) -> None:
     for place, line, identity in planted:
         text = "\n".join([*lines[:place], line, *lines[place + 1 :]])
         assert broken(lint(path, text)) == [(identity, place + 1)]
+    nested = [mlperf(f"bench.sync_{end}", kind, at) for end, kind, at in NESTED]
+    assert lint(path, "\n".join([*lines[:1], *nested])).made["start_before_end"] == 2
     unended = lint(path, "\n".join([*lines[:5], ":::MLLOG {torn"]))
     assert [finding.row for finding in unended.of(Severity.UNCHECKED)] == ["run"]
     assert unended.notes[0].startswith("line 6: ")
