@@ -174,7 +174,7 @@ def _energy(
     run: RunTables, arrays: Tracks, window: Window, account: Account, rates: Throughput, work: RunningWork | None
 ) -> Energy:
     """Energy by the classes of each pool as one unit: which GPU an engine has is not known."""
-    if run.tables["samples"].num_rows and account.granularity != "pool":
+    if run.rows("samples") and account.granularity != "pool":
         account = make_account(run, arrays, window, by_engine=False)
     trained = int(rates.trajectory_ledger.trained)
     timelines = {unit.pool: unit.timeline for unit in account.units}
