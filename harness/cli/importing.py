@@ -1,6 +1,7 @@
 """`bench import FILE --from KIND`: a run made from what somebody else recorded, partial and labelled so."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ _PLACEMENTS = ("colocated", "disaggregated", "async")
 
 
 @click.command("import", short_help="Make a partial run of a log of verl or AReaL.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
 @click.option("--from", "kind", type=click.Choice(_KINDS), required=True, help="What the file is.")
 @click.option("--placement", type=click.Choice(_PLACEMENTS), required=True, help="Which placement the run had.")
 @click.option(
@@ -38,7 +39,7 @@ _PLACEMENTS = ("colocated", "disaggregated", "async")
     help="Folder that the run's folder is made in.",
 )
 def command(
-    file: Path,
+    files: tuple[Path, ...],
     kind: str,
     placement: str,
     gpus: str,
@@ -48,6 +49,8 @@ def command(
     out: Path,
 ) -> None:
     """Make a run folder of a log that somebody else's run left: verl's console, or AReaL's session tracer.
+
+    FILE is one log of verl's, or the session files of all ranks of one run of AReaL's.
 
     Such a run is partial: `bench report` and `bench lint` work on it and say so, what the file does not tell is not
     known, and it is compared with no other run. The log says neither placement nor GPUs: you do.
@@ -67,8 +70,8 @@ def command(
         device=Device(device),
         model=model,
     )
-    built = _build(file, kind, facts)
-    run = write_partial(out, file, facts, built)
+    built = _build(files, kind, facts)
+    run = write_partial(out, files, facts, built)
     found = keep_figures(run)
     counts = [f"{name} {table.num_rows}" for name, table in run.tables.items() if table.num_rows]
     known = sum(figure.value is not None for figure in found.figures.values())
@@ -81,23 +84,28 @@ def command(
     click.echo(f"run: {run.run_dir}")
 
 
-def _build(file: Path, kind: str, facts: "Facts") -> "Built":
+def _build(files: Sequence[Path], kind: str, facts: "Facts") -> "Built":
     from results.importing.areal_run import build_areal
     from results.importing.areal_tracer import read_sessions
     from results.importing.verl_console import read_steps
     from results.importing.verl_run import build_verl
     from results.lint.source import read_text
 
-    lines = read_text(file).splitlines()
     if kind == "verl-console":
-        steps = read_steps(lines)
+        if len(files) > 1:
+            raise SpecError(f"{files[1]}: a run has one console log of verl's; import each alone")
+        steps = read_steps(read_text(files[0]).splitlines())
         if not steps:
-            raise SpecError(f"{file}: no step of a verl console log in it (`step:3 - actor/loss:0.1 - ...`)")
+            raise SpecError(f"{files[0]}: no step of a verl console log in it (`step:3 - actor/loss:0.1 - ...`)")
         return build_verl(steps, facts)
-    sessions, problems = read_sessions(lines)
-    if not sessions:
-        first = f" ({problems[0]})" if problems else ""
-        raise SpecError(f"{file}: no session of AReaL's tracer in it{first}; it writes sessions-r<rank>.jsonl")
+    sessions, problems = [], []
+    for file in files:
+        found, unread = read_sessions(read_text(file).splitlines())
+        if not found:
+            first = f" ({unread[0]})" if unread else ""
+            raise SpecError(f"{file}: no session of AReaL's tracer in it{first}; it writes sessions-r<rank>.jsonl")
+        sessions += found
+        problems += [f"{file.name}, {problem}" for problem in unread]
     return build_areal(sessions, problems, facts)
 
 

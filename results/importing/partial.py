@@ -63,28 +63,33 @@ class Built:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-def write_partial(runs_dir: Path, source: Path, facts: Facts, built: Built) -> RunTables:
+def write_partial(runs_dir: Path, sources: Sequence[Path], facts: Facts, built: Built) -> RunTables:
     """Makes a run folder `<utc>-imported-<framework>-<placement>-<digest6>` with its tables, and seals it.
 
-    The source is copied into `logs/`. Its digest is the digest of the work: an imported run was offered the work of no
-    other run.
+    The sources are copied into `logs/`. Their digest is the digest of the work: an imported run was offered the work of
+    no other run.
 
     Raises:
-        SpecError: the source cannot be read, or the facts are not a possible run.
+        SpecError: a source cannot be read, two have one name, or the facts are not a possible run.
         EnvError: the folder cannot be made.
     """
-    try:
-        content = source.read_bytes()
-    except OSError as error:
-        raise SpecError(f"{source}: cannot be read: {error.strerror or error}") from None
-    digest = hashlib.sha256(content).hexdigest()
-    spec = _spec(source, digest, facts, built)
+    names = [source.name for source in sources]
+    if len(set(names)) < len(names):
+        raise SpecError(f"two of the files are named {max(names, key=names.count)}: both are kept in logs/; rename one")
+    hashed = hashlib.sha256()
+    for source in sources:
+        try:
+            hashed.update(source.read_bytes())
+        except OSError as error:
+            raise SpecError(f"{source}: cannot be read: {error.strerror or error}") from None
+    digest = hashed.hexdigest()
+    spec = _spec(", ".join(names), digest, facts, built)
     spec.check()
     now = datetime.fromtimestamp(time.time(), UTC)
     stem = f"{now:%Y%m%dT%H%M%SZ}-imported-{built.framework}-{facts.placement.value}-{digest[:6]}"
     folder = _make(runs_dir, stem)
     try:
-        _fill(folder, source, now, digest, spec, built)
+        _fill(folder, sources, now, digest, spec, built)
         return load_run(folder)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,10 +99,11 @@ def write_partial(runs_dir: Path, source: Path, facts: Facts, built: Built) -> R
         raise
 
 
-def _fill(folder: Path, source: Path, now: datetime, digest: str, spec: RunSpec, built: Built) -> None:
+def _fill(folder: Path, sources: Sequence[Path], now: datetime, digest: str, spec: RunSpec, built: Built) -> None:
     for name in ("events", "samples", "logs", "tables"):
         (folder / name).mkdir()
-    shutil.copyfile(source, folder / "logs" / source.name)
+    for source in sources:
+        shutil.copyfile(source, folder / "logs" / source.name)
     (folder / "spec.json").write_text(spec.to_json() + "\n", encoding="utf-8")
     meta = {
         "run_id": folder.name,
@@ -105,7 +111,7 @@ def _fill(folder: Path, source: Path, now: datetime, digest: str, spec: RunSpec,
         "reason": "",
         "imported": {
             "from": built.kind,
-            "file": source.name,
+            "file": spec.dataset,
             "sha256": digest,
             "imported_utc": now.isoformat(timespec="seconds"),
             "lacks": list(built.lacks),
@@ -136,7 +142,7 @@ def _row(name: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**{key: value for key, value in fixed.items() if key in TABLES[name].names}, **row}
 
 
-def _spec(source: Path, digest: str, facts: Facts, built: Built) -> RunSpec:
+def _spec(names: str, digest: str, facts: Facts, built: Built) -> RunSpec:
     return RunSpec(
         framework=built.framework,
         placement=facts.placement,
@@ -162,7 +168,7 @@ def _spec(source: Path, digest: str, facts: Facts, built: Built) -> RunSpec:
         timeout=None,
         sample_hz=1.0,
         reward=UNKNOWN,
-        dataset=source.name,
+        dataset=names,
         dataset_digest=f"imported:{digest[:12]}",
     )
 

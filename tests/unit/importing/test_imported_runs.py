@@ -236,4 +236,21 @@ def test_a_cut_sessions_file_is_imported_up_to_there(tmp_path: Path) -> None:
     path.write_bytes(SESSIONS.read_bytes()[:-100])
     run = imported(path, "areal-tracer", tmp_path / "runs", *ASYNC)
     assert run.tables["trajectories"].num_rows == 5
-    assert any("left out: line 6" in note for note in run.meta["note"])
+    assert any("left out: sessions-r0.jsonl, line 6" in note for note in run.meta["note"])
+
+
+def test_sessions_of_several_ranks_are_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "sessions-r1.jsonl"
+    text = SESSIONS.read_text(encoding="utf-8").replace('"rank": 0', '"rank": 1')
+    other.write_text(text, encoding="utf-8")
+    both = ["import", str(SESSIONS), str(other), "--from", "areal-tracer", *ASYNC, "-o", str(tmp_path / "runs")]
+    assert call(both) == 0
+    run = load_run(list_runs(tmp_path / "runs")[0])
+    assert run.tables["trajectories"].num_rows == 12
+    assert sorted(path.name for path in (run.run_dir / "logs").iterdir()) == [SESSIONS.name, other.name]
+    # The same rank twice is no run, and a run has one console log.
+    other.write_text(SESSIONS.read_text(encoding="utf-8"), encoding="utf-8")
+    assert call(both) == 2
+    assert "twice" in capsys.readouterr().err
+    assert call(["import", str(VERL), str(other), "--from", "verl-console", *ASYNC, "-o", str(tmp_path)]) == 2
+    assert "one console log" in capsys.readouterr().err
