@@ -7,20 +7,21 @@ turns and tool calls inside. Every row of `spans` is exactly one slice whose cat
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from harness.protocol.phases import Phase
 from reports.exporting.files import written
-from reports.exporting.perfetto_file import Slice, TraceFile
-from reports.exporting.source import CONTENT, Rows, bounds_ns, values, wall_minus_mono_ns
+from reports.exporting.perfetto_file import Floats, Instants, Slice, TraceFile
+from reports.exporting.source import CONTENT, Rows, bounds_ns, wall_minus_mono_ns
 from results.gpu_sensors import gpu_pools
-from results.schema import COLUMNS
+from results.schema import COLUMNS, FLOAT
 from results.store import RunTables
 
 NOT_COUNTERS = frozenset({"host", "gpu", "engine", "mono_ns", "uncertainty_ns", "family", "reason", "throttle_reasons"})
@@ -145,8 +146,9 @@ class _Export:
                 for row, at in enumerate(c["mono_ns"])
             ],
         )
+        table = self.run.tables["gates"]
         for name in ("in_flight", "cap"):
-            self._counter(process, f"admission {name}", "trajectory", zip(c["mono_ns"], c[name], strict=True))
+            self._counter(process, f"admission {name}", "trajectory", table["mono_ns"], table[name])
 
     def _pools(self) -> tuple[dict[str, list[Slice]], dict[str, list[Slice]]]:
         """Writes the spans of pools; returns those of trajectories and of engines, by whose they are."""
@@ -216,7 +218,8 @@ class _Export:
         for engine in sorted({*self.engines, *edges}):
             track = self.trace.track(process, engine)
             self.trace.slices(track, "activity", spans.get(engine, []))
-            self._counter(track, "turns open", "turn", _running(edges.get(engine, [])))
+            if engine in edges:
+                self.trace.values(self.trace.counter(track, "turns open", "turn"), *_running(edges[engine]))
             self._readings(track, "engine_samples", samples.filter(pc.equal(samples["engine"], engine)))
 
     def _sampled(self) -> None:
@@ -231,15 +234,16 @@ class _Export:
 
     def _readings(self, parent: int, name: str, table: Any) -> None:
         """Every column of numbers that has any, as a counter; where a reading is unknown the counter has no value."""
-        at = table["mono_ns"].to_pylist()
         for column in COLUMNS[name]:
             if column.name not in NOT_COUNTERS:
-                self._counter(parent, column.name, column.unit, zip(at, values(table[column.name]), strict=True))
+                self._counter(parent, column.name, column.unit, table["mono_ns"], table[column.name])
 
-    def _counter(self, parent: int, name: str, unit: str, values: Iterable[tuple[int, float | None]]) -> None:
-        known = [(at, value) for at, value in values if value is not None]
-        if known:
-            self.trace.values(self.trace.counter(parent, name, unit), known)
+    def _counter(self, parent: int, name: str, unit: str, at: Any, values: Any) -> None:
+        """What is known of a column of numbers, against a column of instants."""
+        found = np.asarray(pc.cast(values, FLOAT, safe=False).to_numpy(), dtype=np.float64)
+        known = np.isfinite(found)
+        if known.any():
+            self.trace.values(self.trace.counter(parent, name, unit), at.to_numpy()[known], found[known])
 
     def _trajectories(self, inside: dict[str, list[Slice]]) -> None:
         rows = Rows.of(self.run, "trajectories")
@@ -279,12 +283,9 @@ class _Typed:
         return {} if found is None else self.rows.known(found, self.names)
 
 
-def _running(edges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _running(edges: list[tuple[int, int]]) -> tuple[Instants, Floats]:
     """How many are open from each instant on; one that begins as another ends changes nothing."""
-    changes: dict[int, int] = defaultdict(int)
-    for at, change in edges:
-        changes[at] += change
-    total = 0
-    for at in sorted(at for at, change in changes.items() if change):
-        total += changes[at]
-        yield at, total
+    at, order = np.unique(np.array([at for at, _ in edges], dtype=np.int64), return_inverse=True)
+    changes = np.bincount(order, weights=np.array([change for _, change in edges], dtype=np.float64))
+    kept = changes != 0
+    return at[kept], np.cumsum(changes)[kept]

@@ -6,8 +6,10 @@ Format: https://perfetto.dev/docs/reference/trace-packet-proto. Packets are buil
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from struct import pack
 from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from harness.protocol.errors import EnvError
 
@@ -16,6 +18,9 @@ EXPLICIT = 3  # TrackDescriptor.ChildTracksOrdering
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4  # TrackEvent.Type
 LENGTH, FIXED64 = 2, 1  # wire types of protobuf
 SEQUENCE = 1  # all packets are of one: the order of those of one instant is that of the file
+ROWS = 1 << 16  # packets made at once
+Instants = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 MISSING = "Perfetto's package is not installed: pip install 'agentic-rl-bench[export]'"
 
 
@@ -115,43 +120,33 @@ class TraceFile:
             _annotate(event.track_event, args)
             self._write(event)
 
-    def values(self, track: int, values: Iterable[tuple[int, float]]) -> None:
-        """Values of a counter: time, value."""
-        begin, event = self._frame(track, COUNTER)
-        fields = event.DESCRIPTOR.fields_by_name
-        tag = _varint(fields["double_counter_value"].number << 3 | FIXED64)
-        inside = event.SerializeToString() + tag
-        self._put(begin, inside, 8, ((at, pack("<d", value)) for at, value in values))
+    def values(self, track: int, at: Instants, values: Floats) -> None:
+        """Values of a counter: times in ns, and as many finite values.
+
+        A sampled run has millions of them. Packets of one counter are alike but for time and value, so they are put
+        together as the rows of a matrix of bytes, from parts that protobuf made.
+        """
+        event = self._event(None, track, COUNTER).track_event
+        tag = event.DESCRIPTOR.fields_by_name["double_counter_value"].number << 3 | FIXED64
+        inside = event.SerializeToString() + _varint(tag)
+        begin = self._new()
+        begin.trusted_packet_sequence_id, begin.timestamp_clock_id = SEQUENCE, MONOTONIC
+        fields = begin.DESCRIPTOR.fields_by_name
+        before = begin.SerializeToString() + bytes([fields["timestamp"].number << 3])
+        after = bytes([fields["track_event"].number << 3 | LENGTH]) + _varint(len(inside) + 8) + inside
+        for first in range(0, at.size, ROWS):
+            times, found = at[first : first + ROWS], values[first : first + ROWS]
+            sizes = _sizes(times)
+            for size in np.unique(sizes):  # two at most: times of one run are close to each other
+                alike = sizes == size
+                head = b"\x0a" + _varint(len(before) + int(size) + len(after) + 8) + before
+                self._file.write(_matrix(head, times[alike], int(size), after, found[alike]))
 
     def _end(self, track: int, open_: list[Slice], until: int | None) -> None:
         """Ends what ends before `until` (None: all that ends), the innermost first."""
-        ended: list[tuple[int, bytes]] = []
         while open_ and (end := open_[-1].end) is not None and (until is None or end <= until):
-            ended.append((end, b""))
+            self._write(self._event(end, track, END))
             open_.pop()
-        if ended:
-            begin, event = self._frame(track, END)
-            self._put(begin, event.SerializeToString(), 0, ended)
-
-    def _frame(self, track: int, kind: int) -> tuple[bytes, Any]:
-        """What packets of one track and kind have in common: the fields outside the event, and the event."""
-        packet = self._event(None, track, kind)
-        event = packet.track_event
-        begin = self._new()
-        begin.trusted_packet_sequence_id, begin.timestamp_clock_id = SEQUENCE, MONOTONIC
-        return begin.SerializeToString(), event
-
-    def _put(self, begin: bytes, inside: bytes, more: int, events: Iterable[tuple[int, bytes]]) -> None:
-        """Packets that differ in their time, and in `more` bytes at the end of their event.
-
-        A sampled run has millions of them: put together from what protobuf made once, each takes a tenth of the time.
-        """
-        fields = self._new.DESCRIPTOR.fields_by_name
-        time = bytes([fields["timestamp"].number << 3])
-        middle = bytes([fields["track_event"].number << 3 | LENGTH]) + _varint(len(inside) + more) + inside
-        for at, end in events:
-            data = begin + time + _varint(at) + middle + end
-            self._file.write(b"\x0a" + _varint(len(data)) + data)
 
     def _event(self, at: int | None, track: int, kind: int) -> Any:
         packet = self._new()
@@ -219,17 +214,29 @@ def _annotate(event: Any, args: Mapping[str, Any]) -> None:
                 note.string_value = str(value)
 
 
-# 14 bits at a time: the two bytes of each such part of a longer number, and all of a short one.
-_PARTS = tuple(bytes((value & 127 | 128, value >> 7 | 128)) for value in range(1 << 14))
-_SHORT = tuple(bytes((v,)) if v < 128 else bytes((v & 127 | 128, v >> 7)) for v in range(1 << 14))
-
-
 def _varint(value: int) -> bytes:
     """A number as protobuf writes it: 7 bits a byte, the lowest first, all but the last with their high bit set."""
-    if value < 1 << 14:
-        return _SHORT[value]
-    parts = b""
-    while value >= 1 << 14:
-        parts += _PARTS[value & 0x3FFF]
-        value >>= 14
-    return parts + _SHORT[value]
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _sizes(numbers: Instants) -> npt.NDArray[np.int64]:
+    """How many bytes each number takes as `_varint` writes it."""
+    limits = np.array([1 << 7 * more for more in range(1, 9)], dtype=np.int64)
+    return np.searchsorted(limits, numbers, side="right").astype(np.int64) + 1
+
+
+def _matrix(head: bytes, times: Instants, size: int, middle: bytes, values: Floats) -> bytes:
+    """Rows of `head`, a time of `size` bytes, `middle`, a value of 8 bytes."""
+    rows = np.empty((times.size, len(head) + size + len(middle) + 8), dtype=np.uint8)
+    rows[:, : len(head)] = np.frombuffer(head, np.uint8)
+    for place in range(size):
+        more = 128 if place < size - 1 else 0
+        rows[:, len(head) + place] = times >> 7 * place & 127 | more
+    rows[:, len(head) + size : -8] = np.frombuffer(middle, np.uint8)
+    rows[:, -8:] = values.astype("<f8").view(np.uint8).reshape(-1, 8)
+    return rows.tobytes()

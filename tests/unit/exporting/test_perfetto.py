@@ -1,5 +1,6 @@
 """The Perfetto trace of a run, read back by Perfetto's own trace processor: SQL there says what our tables say."""
 
+import io
 import json
 import random
 from collections.abc import Iterator
@@ -7,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as PerfettoTrace
 from trace_processing import TraceProcessor
 
 from harness.cli import call
 from reports.exporting.perfetto import export_perfetto
-from reports.exporting.perfetto_file import Slice, _varint, lanes
+from reports.exporting.perfetto_file import Slice, TraceFile, lanes
 from reports.exporting.source import wall_minus_mono_ns
 from results.schema import TABLES
 from results.store import RunTables, load_run
@@ -281,12 +283,19 @@ def test_a_place_that_cannot_be_written(async_run: Path, tmp_path: Path, capsys:
     assert json.loads((async_run / "meta.json").read_text())["status"] == "finished"
 
 
-def test_numbers_are_written_as_protobuf_writes_them() -> None:
+def test_counters_are_written_as_protobuf_writes_them() -> None:
+    """Times of every length and values of every kind, read back by protobuf."""
     draw = random.Random(5)
-    numbers = [*range(300), *(1 << bits for bits in range(63)), *((1 << bits) - 1 for bits in range(1, 64))]
-    for number in [*numbers, *(draw.randrange(1 << draw.randrange(1, 63)) for _ in range(500))]:
-        wanted = TracePacket(timestamp=number).SerializeToString()
-        assert wanted[1:] == _varint(number)
+    times = [*range(300), *(1 << bits for bits in range(63)), *((1 << bits) - 1 for bits in range(1, 64))]
+    times += [draw.randrange(1 << draw.randrange(1, 63)) for _ in range(70_000)]  # more than are made at once
+    values = [draw.choice([0.0, -1.5, 1e300, 5e-324, draw.random(), float(2**53)]) for _ in times]
+    file = io.BytesIO()
+    TraceFile(file).values(77, np.array(times, dtype=np.int64), np.array(values))
+    packets = PerfettoTrace.FromString(file.getvalue()).packet
+    assert {(one.timestamp_clock_id, one.trusted_packet_sequence_id) for one in packets} == {(3, 1)}
+    assert {(one.track_event.track_uuid, one.track_event.type) for one in packets} == {(77, 4)}
+    found = sorted((one.timestamp, one.track_event.double_counter_value) for one in packets)
+    assert found == sorted(zip(times, values, strict=True))
 
 
 def test_engines_counters_and_a_second_host(async_run: Path, tmp_path: Path) -> None:
