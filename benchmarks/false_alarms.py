@@ -6,12 +6,17 @@ by a smoothed bootstrap of their residuals (Silverman and Young 1987, Biometrika
 together, by what some real run was off, and a little more; so the spread and how the parts vary together are those
 seen. Every made check is a new baseline and new candidates, judged by `bench check`'s own code.
 
-    python benchmarks/false_alarms.py [--record] [--figure docs/power-curve.svg]
+    python benchmarks/false_alarms.py --make 12 --framework verl --noise NEW      (the noise, made first)
+    python benchmarks/false_alarms.py [--noise NEW] [--record] [--figure docs/power-curve.svg]
 """
 
+import io
 import itertools
+import math
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,9 +26,11 @@ from tracked import finish, options
 
 from results.baselines.check import Outcome, check
 from results.comparing.blame import Blame, blame
-from results.comparing.kept import load_baseline
+from results.comparing.claims import GATE_RULE, GateRule
+from results.comparing.kept import load_baseline, measures_of, write_measures
 from results.comparing.measures import PARTS, RunMeasures, Value
-from results.comparing.welch import compare
+from results.comparing.welch import compare, detectable_shift, t_quantile
+from results.store import is_run_folder
 
 NOISE = Path(__file__).with_name("noise")
 PHASE = "phase_train_s"
@@ -35,6 +42,7 @@ LARGE = 0.01  # parts above this share of a step vary; those below are kept as t
 OCCASIONS = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z")  # of the made baselines: what a check asks for
 SLOWER = (1.15, 1.05)
 CURVE = tuple(range(1, 21))  # per cent
+MOST = 200  # candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +58,38 @@ class Noise:
 
     @classmethod
     def of(cls, runs: Sequence[RunMeasures]) -> "Noise":
-        """The noise of runs of one cell."""
-        table = np.array([[run.value(part.name) or 0.0 for part in PARTS] for run in runs])
-        steps = np.array([run.value(STEP_TIME) or 0.0 for run in runs])
-        large = (table.mean(axis=0) > LARGE * steps.mean()) & (table > 0).all(axis=0)
-        logs = np.log(table[:, large])
-        work = np.log(
-            [[(run.value(name) or np.nan) * (run.value(STEP_TIME) or np.nan) for name in RATES] for run in runs]
-        )
-        inflate = np.sqrt(len(runs) / (len(runs) - 1))  # residuals about a mean of their own are too small
+        """The noise of runs of one cell; of several cells, pooled: each run's residuals about its own cell's mean.
+
+        What is made is a run of the cell with the most runs; its parts vary that are large there and known everywhere.
+        """
+        cells: dict[tuple[str, int], list[RunMeasures]] = {}
+        for run in runs:
+            cells.setdefault((run.spec_digest, run.steps), []).append(run)
+        several = [each for each in cells.values() if len(each) > 1]
+        if not several:
+            raise SystemExit("no cell with two runs or more: how runs vary is not seen")
+        base = max(several, key=len)
+        table = _table(base)
+        small = table.mean(axis=0) <= LARGE * table.sum(axis=1).mean()
+        vary = ~small & np.all([(_table(each) > 0).all(axis=0) for each in several], axis=0)
+        logs = [np.log(_table(each)[:, vary]) for each in several]
+        work = [
+            np.log([[(run.value(name) or np.nan) * (run.value(STEP_TIME) or np.nan) for name in RATES] for run in each])
+            for each in several
+        ]
         return cls(
-            template=runs[0],
-            parts=tuple(part.name for part, is_large in zip(PARTS, large, strict=True) if is_large),
-            means=logs.mean(axis=0),
-            rest_s=float(table[:, ~large].sum(axis=1).mean()),
-            residuals=(logs - logs.mean(axis=0)) * inflate,
-            rate_residuals=work - work.mean(axis=0),
+            template=base[0],
+            parts=tuple(part.name for part, varies in zip(PARTS, vary, strict=True) if varies),
+            means=np.log(table[:, vary]).mean(axis=0),
+            rest_s=float(table[:, ~vary].sum(axis=1).mean()),
+            residuals=np.concatenate([_residuals(each) for each in logs]),
+            rate_residuals=np.concatenate([_residuals(each) for each in work]),
         )
 
     def draw(self, rng: np.random.Generator, count: int, name: str, *, slower: float = 1.0) -> list[RunMeasures]:
         """Made runs, with the training of each `slower` times as long."""
         runs, parts = self.residuals.shape
-        spread = np.cov(self.residuals, rowvar=False).reshape(parts, parts)
+        spread = (self.residuals.T @ self.residuals / runs).reshape(parts, parts)
         picked = rng.integers(0, runs, count)
         more = rng.multivariate_normal(np.zeros(parts), SMOOTHING**2 * spread, count)
         seconds = np.exp(self.means + (self.residuals[picked] + more) / np.sqrt(1 + SMOOTHING**2))
@@ -91,6 +109,15 @@ class Noise:
             occasion = OCCASIONS[place % len(OCCASIONS)]
             made.append(replace(self.template, run_id=f"{name}-{place}", values=values, started_utc=occasion))
         return made
+
+
+def _table(runs: Sequence[RunMeasures]) -> np.ndarray:
+    return np.array([[run.value(part.name) or 0.0 for part in PARTS] for run in runs])
+
+
+def _residuals(logs: np.ndarray) -> np.ndarray:
+    """About their own mean, and so too small by what that mean took: put right."""
+    return (logs - logs.mean(axis=0)) * np.sqrt(len(logs) / (len(logs) - 1))
 
 
 @dataclass(slots=True)
@@ -142,6 +169,28 @@ def _on(run: RunMeasures, place: int) -> RunMeasures:
     return replace(run, started_utc=OCCASIONS[place % len(OCCASIONS)])
 
 
+def make_runs(count: int, framework: str, placement: str, steps: int, folder: Path) -> None:
+    """Makes real runs of one cell, one after the other, and keeps the measures of each as it ends.
+
+    A run that fails is told and left out.
+    """
+    from harness.cli import call
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        asked = ["run", "--framework", framework, "--placement", placement, "--steps", str(steps), "--runs-dir", place]
+        for number in range(1, count + 1):
+            with redirect_stdout(io.StringIO()):
+                code = call(asked)
+            made = max(
+                (path for path in Path(place).iterdir() if is_run_folder(path)), key=lambda path: path.stat().st_mtime
+            )
+            print(f"run {number} of {count}: exit {code}", file=sys.stderr)
+            if not code:
+                run = measures_of(made)
+                write_measures(folder / f"{run.run_id}.parquet", [run])
+
+
 def made_checks(
     noise: Noise, count: int, baseline: int, candidates: int, *, slower: float = 1.0, seed: int = 1
 ) -> Tally:
@@ -154,6 +203,22 @@ def made_checks(
             noise.draw(rng, candidates, "candidate", slower=slower),
         )
     return tally
+
+
+def runs_needed(sd: float, rule: GateRule = GATE_RULE, measures: int = len(GATES)) -> int | None:
+    """Candidates that a check needs, with twice as many baseline runs, so that it is not underpowered.
+
+    `sd`: of runs, on logs. None: more than MOST.
+    """
+    for count in range(2, MOST + 1):
+        a, b = 1 / (2 * count), 1 / count
+        df = (a + b) ** 2 / (a**2 / (2 * count - 1) + b**2 / (count - 1))  # Welch's, at equal spreads
+        se = sd * math.sqrt(a + b)
+        shift = detectable_shift(df, rule.alpha / measures, rule.power, one_sided=True)
+        beyond = math.log1p(rule.tolerance) + t_quantile(rule.power, df) * se
+        if shift is not None and max(shift * se, beyond) <= math.log1p(rule.most_detectable):
+            return count
+    return None
 
 
 def draw_curve(path: Path, curve: dict[str, dict[str, float]], caption: str) -> None:
@@ -187,14 +252,23 @@ def main() -> int:
     parser.add_argument("--checks", type=int, default=2000, help="made A/A checks (default: %(default)s)")
     parser.add_argument("--injected", type=int, default=500, help="checks of each slow-down (default: %(default)s)")
     parser.add_argument("--curve", type=int, default=300, help="checks of each point of the curve; 0: none")
-    parser.add_argument("--baseline", type=int, default=12, help="runs of a made baseline (default: %(default)s)")
-    parser.add_argument("--candidates", type=int, default=6, help="runs that are checked (default: %(default)s)")
+    parser.add_argument("--candidates", type=int, help="runs that are checked; default: as many as the noise needs")
+    parser.add_argument("--baseline", type=int, help="runs of a made baseline; default: twice as many")
+    parser.add_argument("--make", type=int, default=0, metavar="N", help="make N real runs first, and add to --noise")
+    parser.add_argument("--framework", default="verl", help="of --make (default: %(default)s)")
+    parser.add_argument("--placement", default="colocated", help="of --make (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=16, help="of --make (default: %(default)s)")
     parser.add_argument("--figure", type=Path, help="where to draw the power curve")
     given = parser.parse_args()
+    if given.make:
+        make_runs(given.make, given.framework, given.placement, given.steps, given.noise)
     runs = [run for run in load_baseline(given.noise) if not run.problems]
     noise = Noise.of(runs)
-    sizes = (given.baseline, given.candidates)
-    real = splits(runs)
+    spread = {part: float(s) for part, s in zip(noise.parts, np.sqrt((noise.residuals**2).mean(axis=0)), strict=True)}
+    candidates = given.candidates or runs_needed(spread[PHASE]) or MOST
+    sizes = (given.baseline or 2 * candidates, candidates)
+    base = noise.template
+    real = splits([run for run in runs if (run.spec_digest, run.steps) == (base.spec_digest, base.steps)])
     alike = made_checks(noise, given.checks, *sizes)
     slow = {factor: made_checks(noise, given.injected, *sizes, slower=factor) for factor in SLOWER}
     curve = {}
@@ -207,18 +281,15 @@ def main() -> int:
             f"{runs[0].framework} {runs[0].placement}, noise of {len(runs)} runs; {sizes[0]} + {sizes[1]} runs a check"
         )
         draw_curve(given.figure, curve, about)
-    spread = {
-        part: round(float(s), 4) for part, s in zip(noise.parts, noise.residuals.std(axis=0, ddof=0), strict=True)
-    }
     large, small = slow[1.15], slow[1.05]
     return finish(
         "false_alarms",
         {
-            "cell": f"{runs[0].framework} {runs[0].placement} {runs[0].device}",
-            "runs": len(runs),
-            "steps_per_run": runs[0].steps,
-            "step_time_sd": round(float(np.std(np.log([run.value(STEP_TIME) or np.nan for run in runs]), ddof=1)), 4),
-            "part_sd": spread,
+            "cell": f"{base.framework} {base.placement} {base.device}",
+            "runs": len(noise.residuals),
+            "cells": len({(run.spec_digest, run.steps) for run in runs}),
+            "steps_per_run": base.steps,
+            "part_sd": {part: round(each, 4) for part, each in spread.items()},
             "real_splits": real.checks,
             "real_splits_failed": real.failed,
             "made_checks": alike.checks,
@@ -234,6 +305,7 @@ def main() -> int:
             },
             "slower_5": {"failed": small.share(small.failed), "reported": small.share(small.shown)},
             "curve": curve,
+            "candidates_needed": {f"{sd:.0%}": runs_needed(sd) for sd in (0.01, 0.02, 0.03, 0.05, 0.08, 0.15)},
             "limits": {"made_failed_upper_95": 0.01, "found_15": 0.95, "blamed_15": 0.95},
         },
         ok=bound <= 0.01 and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,

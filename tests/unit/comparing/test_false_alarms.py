@@ -105,6 +105,18 @@ def test_loud_runs_are_called_underpowered_and_raise_no_alarm(study: ModuleType)
     assert alike.underpowered >= 299
 
 
+def test_as_many_runs_as_are_needed_find_a_slow_down(study: ModuleType) -> None:
+    needed = study.runs_needed(SD)
+    assert 2 <= needed <= 6
+    assert study.runs_needed(0.01) <= needed < study.runs_needed(0.10)
+    assert study.runs_needed(1.0) is None
+    noise = study.Noise.of(noisy(12))
+    most = float(np.sqrt((noise.residuals**2).mean(axis=0))[noise.parts.index("phase_train_s")])
+    enough = study.runs_needed(most)
+    slow = study.made_checks(noise, 200, 2 * enough, enough, slower=1.15)
+    assert slow.by_phase / slow.checks >= 0.91  # 95 %, less three times the luck of 200 checks
+
+
 def test_all_splits_of_the_real_runs(study: ModuleType) -> None:
     tally = study.splits(noisy(8))
     assert tally.checks == 35  # 8 over 4, each once
