@@ -63,9 +63,9 @@ def command(
 ) -> int:
     """Check identities: tokens = tokens/s/GPU x GPUs x time, phases <= step, power <= limit, ledgers close ...
 
-    WHAT is a run (folder, name under the runs folder, `latest`), a folder of runs, or a file of others: a table (CSV,
-    TSV, JSON, Markdown, text with tabs), a console log of verl or AReaL, AReaL's session trace, an MLPerf log.
-    Printed numbers are allowed their rounding. Exit code 0: nothing broken, 1: something is, 2: bad input.
+    WHAT is a run (folder, name under the runs folder, `latest`), a sweep, a folder of runs, or a file of others: a
+    table (CSV, TSV, JSON, Markdown, text with tabs), a console log of verl or AReaL, AReaL's session trace, an MLPerf
+    log. Printed numbers are allowed their rounding. Exit code 0: nothing broken, 1: something is, 2: bad input.
     """
     from reports.linted import render  # a second: pandas
     from results.lint.findings import Severity
@@ -117,6 +117,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _sources(name: str, given: "Given", kind: str | None, runs_dir: Path) -> "Iterator[Callable[[], Linted]]":
     """What lints each source that a name means."""
     from harness.run_folder import list_runs
+    from harness.sweep.folder import SweepFolder, is_sweep
     from results.lint.runs import lint_run
     from results.lint.source import lint_file
 
@@ -124,7 +125,10 @@ def _sources(name: str, given: "Given", kind: str | None, runs_dir: Path) -> "It
     if path.is_file():
         yield lambda: lint_file(path, given, kind)
     elif path.is_dir() and not (path / "spec.json").is_file():
-        runs = list_runs(path)
+        if is_sweep(path):
+            runs = [one.run_dir for one in SweepFolder.open(path).state() if one.run_dir is not None]
+        else:
+            runs = list_runs(path)
         if not runs:
             raise SpecError(f"{name}: a folder that is no run and holds none; name a run, a folder of runs, or a file")
         for run in runs:

@@ -125,3 +125,13 @@ def test_wrong_requests(arguments: list[str], said: str, tmp_path: Path, capsys:
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+def test_a_sweep_is_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = '[common]\nframework = "simulated"\nsteps = 4\nlatency_scale = 0.1\n[matrix]\nplacement = ["colocated"]\n'
+    (tmp_path / "sweep.toml").write_text(text, encoding="utf-8")
+    places = ["--out", str(tmp_path / "sweep"), "--runs-dir", str(tmp_path / "runs")]
+    assert call(["sweep", "-c", str(tmp_path / "sweep.toml"), *places]) == 0
+    capsys.readouterr()
+    assert call(["lint", str(tmp_path / "sweep")]) == 0
+    assert capsys.readouterr().out.count("simulated-colocated") == 1
