@@ -74,6 +74,11 @@ class Record:
         self.tools = [e for e in spans if e.get("phase") == "tool" and e.get("trajectory_id")]
         self.gates = sorted((e for e in every if e["k"] == "gate"), key=lambda e: e["mono_ns"])
         self.step_end = {e["step"]: e["end_ns"] for e in every if e["k"] == "step"}
+        self.left = {e["trajectory_id"]: e["end_ns"] for e in every if e["k"] == "trajectory" and e["status"] != "ok"}
+        for each in (e for e in every if e["k"] == "step"):
+            named = (*each["trajectory_ids"], *each.get("dropped_ids", ()))
+            self.left |= dict.fromkeys(named, each["end_ns"])
+        self.rewards = [e for e in spans if e.get("phase") == "reward" and e.get("trajectory_id")]
         byes = {e["process"]: e["mono_ns"] for e in every if e["k"] == "bye"}
         self.up = {e["process"]: (e["role"], e["mono_ns"], byes.get(e["process"])) for e in every if e["k"] == "hello"}
         told: dict[str, str] = {}
@@ -200,6 +205,48 @@ class Record:
                     found[engine][HIDDEN + name] += 0.0 if name == "weight_sync" else length
         return {unit: {name: s for name, s in parts.items() if s} for unit, parts in found.items()}
 
+    def lives(self, step: int) -> dict[str, float]:
+        """Seconds of the trajectories' own lives in the step, to when each was trained on; `asked`: of open turns."""
+        low, high = self.step_end[step - 1], self.step_end[step]
+        found: dict[str, float] = defaultdict(float)
+
+        def inside(start: int, end: int) -> float:
+            return max(0, min(end, high) - max(start, low)) / 1e9
+
+        for name, (start, end) in self.ended.items():
+            left = max(self.left.get(name, FOREVER), start)
+            stops = min(end, left)
+            alive = inside(start, stops)
+            parts: dict[str, float] = defaultdict(float)
+            for what, rows in (("asked", self.turns), ("tool", self.tools), ("reward", self.rewards)):
+                for row in rows:
+                    if row["trajectory_id"] == name:
+                        parts[what] += inside(row["start_ns"], min(row["end_ns"], end))
+            for turn in (turn for turn in self.turns if turn["trajectory_id"] == name):
+                parts["paused"] += self._paused(turn, end, low, high)
+            parts["asked"] -= parts["paused"]
+            for what, length in parts.items():
+                found[what] += length
+            found["agent"] += alive - sum(parts.values())
+            found["buffer_wait"] += inside(stops, left)
+        return dict(found)
+
+    def _paused(self, turn: Line, end: int, low: int, high: int) -> float:
+        """Seconds of a turn inside the pauses of its engine, each counted once."""
+        begin, stop = max(turn["start_ns"], low), min(turn["end_ns"], end, high)
+        syncs = [
+            (max(leaf["start_ns"], begin), min(leaf["end_ns"], stop))
+            for leaf in self.leaves
+            if leaf["phase"] == "weight_sync"
+            and leaf["pool"] == ("both" if self.placement == "colocated" and leaf.get("unit") else "rollout")
+            and (leaf.get("unit") not in self.engines or leaf.get("unit") == turn["engine"])
+        ]
+        total, reach = 0, begin
+        for first, last in sorted(syncs):
+            total += max(0, last - max(first, reach))
+            reach = max(reach, last)
+        return float(total) / 1e9
+
 
 def _class(leaf: Line) -> str | None:
     name = "host" if leaf["phase"] in HOST else leaf["phase"]
@@ -211,18 +258,36 @@ def of_bench(run: Path, step: int) -> Seconds:
     from results.account import make_account
     from results.store import load_run
     from results.tracks import tracks
-    from results.window import Window
 
     tables = load_run(run)
-    ends = {row["step"]: row["end_ns"] for row in tables.tables["steps"].to_pylist()}
-    edges = (ends[step - 1], ends[step])
-    window = Window(start_ns=edges[0], end_ns=edges[1], after_step=step - 1, last_step=step, boundaries_ns=edges)
-    account = make_account(tables, tracks(tables), window)
+    account = make_account(tables, tracks(tables), _window(tables, step))
     found: Seconds = {}
     for unit in account.units:
         hidden = {HIDDEN + name: s for name, s in unit.hidden_seconds.items() if name != "weight_sync"}
         found[unit.unit] = {**unit.seconds, **hidden}
     return found
+
+
+def lives_of_bench(run: Path, step: int) -> dict[str, float]:
+    """`Record.lives` by `bench`."""
+    from results.lifetimes import lifetimes
+    from results.store import load_run
+    from results.throughput import Lives
+    from results.tracks import tracks
+
+    tables = load_run(run)
+    arrays = tracks(tables)
+    found = dict(lifetimes(tables, arrays, _window(tables, step), Lives.of(tables, arrays).left).seconds)
+    asked = (found.pop("generating") or 0.0) + (found.pop("queued") or 0.0)
+    return {"asked": asked, **{name: s or 0.0 for name, s in found.items()}}
+
+
+def _window(tables: Any, step: int) -> Any:
+    from results.window import Window
+
+    ends = {row["step"]: row["end_ns"] for row in tables.tables["steps"].to_pylist()}
+    edges = (ends[step - 1], ends[step])
+    return Window(start_ns=edges[0], end_ns=edges[1], after_step=step - 1, last_step=step, boundaries_ns=edges)
 
 
 def main(words: list[str]) -> int:
@@ -243,6 +308,11 @@ def main(words: list[str]) -> int:
             print(f"  {unit:32} {name:24} {a.get(name, 0.0):12.6f} {b.get(name, 0.0):12.6f} {apart:.1e}")
         total = sum(s for name, s in a.items() if not name.startswith(HIDDEN))
         print(f"  {unit:32} {'sum':24} {total:12.6f} {wall:12.6f} {abs(total - wall):.1e}")
+    a, b = record.lives(step), lives_of_bench(run, step)
+    for name in sorted(set(a) | set(b)):
+        apart = abs(a.get(name, 0.0) - b.get(name, 0.0))
+        worst = max(worst, apart)
+        print(f"  {'trajectory-seconds':32} {name:24} {a.get(name, 0.0):12.6f} {b.get(name, 0.0):12.6f} {apart:.1e}")
     return int(worst > 1e-6)
 
 

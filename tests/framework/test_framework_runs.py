@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from one_step import Record, of_bench
+from one_step import Record, lives_of_bench, of_bench
 
 from adapters.base import load_adapter
 from harness.protocol.spec import Device, Placement, RunSpec
@@ -129,6 +129,8 @@ def test_steps_recomputed_from_the_raw_events_agree(checked: Checked) -> None:
         assert set(by_hand) == set(found)
         for unit, parts in by_hand.items():
             assert parts == pytest.approx(found[unit], abs=1e-6), (step, unit)
+        lives = lives_of_bench(checked.folder, step)
+        assert {name: s for name, s in record.lives(step).items() if name in lives} == pytest.approx(lives, abs=1e-6)
 
 
 def test_staleness_is_that_of_the_placement(checked: Checked) -> None:
