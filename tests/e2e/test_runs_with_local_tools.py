@@ -194,7 +194,7 @@ def _steps(run_dir: Path) -> int:
 
 def server_pid(mark: str) -> int | None:
     """The server itself, not the processes that it extracts with; None while there is none."""
-    found = [pid for pid in carrying(mark, SERVER) if b"multiprocessing" not in _command(pid)]
+    found = [pid for pid in carrying(mark, SERVER) if b".extractor" not in _command(pid)]
     return found[0] if len(found) == 1 else None
 
 
