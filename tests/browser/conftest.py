@@ -91,23 +91,14 @@ def open_page(browser: Browser) -> Iterator[Opened]:
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`reports(name, make)`: the page of the runs that `make(folder)` writes; made once."""
-    from reports import style
     from reports.report import write_report
 
     folder = tmp_path_factory.mktemp("pages")
 
-    def touch(_: object, stem: Path) -> list[Path]:
-        files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-        for file in files:
-            file.write_bytes(b"")
-        return files
-
     def made(name: str, make: Callable[[Path], list[Path]]) -> Path:
         target = folder / f"{name}.html"
         if not target.exists():
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(style, "save", touch)
-                write_report(make(folder / name), folder / name / "out", html=target)
+            write_report(make(folder / name), folder / name / "out", html=target, draw=False)
         return target
 
     return made

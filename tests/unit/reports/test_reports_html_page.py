@@ -63,7 +63,7 @@ def data_of(run: Path, fine: Fineness = FINE) -> tuple[Case, dict[str, Any]]:
 
 def html_of(folder: Path, *runs: Path) -> str:
     target = folder / "report.html"
-    write_report(list(runs), folder / "out", html=target)
+    write_report(list(runs), folder / "out", html=target, draw=False)
     return target.read_text(encoding="utf-8")
 
 
@@ -288,6 +288,16 @@ def test_says_what_the_markdown_says(tmp_path: Path) -> None:
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     run = folders.write_run(tmp_path / "run", small())
     assert html_of(tmp_path / "a", run) == html_of(tmp_path / "b", run)
+
+
+def test_the_page_alone_is_the_same_and_draws_nothing(tmp_path: Path) -> None:
+    run = folders.write_run(tmp_path / "run", small())
+    alone = html_of(tmp_path / "alone", run)
+    beside = tmp_path / "beside.html"
+    write_report([run], tmp_path / "drawn", html=beside)
+    assert beside.read_text(encoding="utf-8") == alone
+    assert list((tmp_path / "drawn" / "figures").glob("*.png"))
+    assert not list((tmp_path / "alone").rglob("*.png"))
 
 
 def test_pictures_without_a_chart_go_into_the_page_and_no_others(tmp_path: Path) -> None:
