@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -211,10 +212,12 @@ class Record:
         found: dict[str, float] = defaultdict(float)
 
         def inside(start: int, end: int) -> float:
-            return max(0, min(end, high) - max(start, low)) / 1e9
+            return float(max(0, min(end, high) - max(start, low))) / 1e9
 
         for name, (start, end) in self.ended.items():
             left = max(self.left.get(name, FOREVER), start)
+            if start >= high or left <= low:
+                continue
             stops = min(end, left)
             alive = inside(start, stops)
             parts: dict[str, float] = defaultdict(float)
@@ -256,11 +259,9 @@ def _class(leaf: Line) -> str | None:
 def of_bench(run: Path, step: int) -> Seconds:
     """The same by `bench`: from the tables, with the account that reports print."""
     from results.account import make_account
-    from results.store import load_run
-    from results.tracks import tracks
 
-    tables = load_run(run)
-    account = make_account(tables, tracks(tables), _window(tables, step))
+    tables, arrays = _loaded(run)
+    account = make_account(tables, arrays, _window(tables, step))
     found: Seconds = {}
     for unit in account.units:
         hidden = {HIDDEN + name: s for name, s in unit.hidden_seconds.items() if name != "weight_sync"}
@@ -271,15 +272,21 @@ def of_bench(run: Path, step: int) -> Seconds:
 def lives_of_bench(run: Path, step: int) -> dict[str, float]:
     """`Record.lives` by `bench`."""
     from results.lifetimes import lifetimes
-    from results.store import load_run
     from results.throughput import Lives
-    from results.tracks import tracks
 
-    tables = load_run(run)
-    arrays = tracks(tables)
+    tables, arrays = _loaded(run)
     found = dict(lifetimes(tables, arrays, _window(tables, step), Lives.of(tables, arrays).left).seconds)
     asked = (found.pop("generating") or 0.0) + (found.pop("queued") or 0.0)
     return {"asked": asked, **{name: s or 0.0 for name, s in found.items()}}
+
+
+@lru_cache(maxsize=1)
+def _loaded(run: Path) -> tuple[Any, Any]:
+    from results.store import load_run
+    from results.tracks import tracks
+
+    tables = load_run(run)
+    return tables, tracks(tables)
 
 
 def _window(tables: Any, step: int) -> Any:
