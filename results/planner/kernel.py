@@ -30,8 +30,8 @@ PARAMETERS = 16
 # State, whole numbers.
 (NEXT, LIVE, GENERATING, IN_TOOL, LIMIT, TRAINER, TAKEN, TRAINED_VERSION, VISIBLE, ENDED, HELD, QUEUED, HEAD,
  FREE_GROUPS, FREE_SLOTS, OPEN_GROUP, PAUSED, STARTED, FINISHED, TRAINED, DISCARDED, CUT, VIOLATIONS, SUM_FINISH,
- SUM_START, SUM_MOVED, HOLE) = range(27)  # fmt: skip
-STATE = 27
+ SUM_START, SUM_MOVED, HOLE, OPEN_PLACE) = range(28)  # fmt: skip
+STATE = 28
 
 # State, doubles: clocks, then seconds by class.
 (NOW, GEN, SHIFT, TRAINER_END, BUSY, RUNNING, S_GENERATING, S_TOOL, S_SYNC, S_IDLE, T_IDLE, T_TRAINING, T_DRAINING,
@@ -45,8 +45,8 @@ def advance(
     par: Any, horizon: float, st: Any, clk: Any, rate: Any,
     first: int, turns: Any, draws: Any, work_s: Any, sync_s: Any,
     gkey: Any, gitem: Any, tkey: Any, titem: Any,
-    slot_member: Any, slot_place: Any, slot_last: Any, slot_draws: Any, free_slots: Any,
-    group_id: Any, group_left: Any, group_oldest: Any, member_version: Any, member_taken: Any, free_groups: Any,
+    slot_member: Any, slot_group: Any, slot_place: Any, slot_last: Any, slot_draws: Any, free_slots: Any,
+    group_first: Any, group_left: Any, group_oldest: Any, member_version: Any, member_taken: Any, free_groups: Any,
     queue: Any, queue_key: Any, held: Any,
     taken_s: Any, ended_s: Any, left: Any,
     at_finish: Any, at_start: Any, at_moved: Any,
@@ -63,7 +63,7 @@ def advance(
             (generation and tool in turn).
         work_s, sync_s: seconds of each update's work and of its weight sync.
         gkey, gitem, tkey, titem: heaps of what generates (by `gen`) and what is in a tool (by time), of slots.
-        slot_*: by worker: member (group x GROUP + place), place and last place in its draws, draws, start.
+        slot_*: by worker: member (group x GROUP + place), group, place and last place in its draws, draws, start.
         group_*, member_*: by group slot, and by member of one.
         queue, queue_key, held: finished groups (a ring, or a heap by group), and those picked for the next batch.
         taken_s, ended_s, left: of each update: when its batch was taken, when it had ended, what was left queued.
@@ -89,6 +89,7 @@ def advance(
     # The heap's root has ended and its place is not filled yet: kept as it is when more draws are needed, so that
     # how many are drawn at a time changes nothing.
     hole = st[HOLE]
+    m = st[OPEN_PLACE]  # in the group that is being started
     code = -1
     while code < 0:
         # 1. Starts. A worker that became free goes on at once: before the trainer takes what it finished.
@@ -97,7 +98,6 @@ def advance(
             if nxt >= drawn_to or place < 0:
                 code = NEED_DRAWS
                 break
-            m = nxt % g
             if m == 0:
                 if nfree == 0:
                     code = NEED_GROUPS
@@ -105,7 +105,7 @@ def advance(
                 nfree -= 1
                 open_group = free_groups[nfree]
                 group_left[open_group] = g
-                group_id[open_group] = nxt // g
+                group_first[open_group] = nxt
                 group_oldest[open_group] = visible
             member = open_group * g + m
             member_version[member] = visible
@@ -116,6 +116,7 @@ def advance(
                 nslots -= 1
                 slot = free_slots[nslots]
             slot_member[slot] = member
+            slot_group[slot] = open_group
             if stride > 1:
                 slot_place[slot] = 0
                 last = 2 * turns[place] - 2
@@ -139,6 +140,9 @@ def advance(
                 sift_up(gkey, gitem, ng - 1)
             live += 1
             nxt += 1
+            m += 1
+            if m == g:
+                m = 0
             st[STARTED] += 1
         if code >= 0:
             break
@@ -178,8 +182,8 @@ def advance(
             if nheld == batch:
                 for one in range(batch):
                     group = held[one]
-                    for m in range(g):
-                        member = group * g + m
+                    for one_of in range(g):
+                        member = group * g + one_of
                         age = taken - member_version[member]
                         st[SUM_START] += age
                         at_start[min(age, bins - 1)] += 1
@@ -188,7 +192,7 @@ def advance(
                         age = taken - member_taken[member]
                         st[SUM_MOVED] += age
                         at_moved[min(age, bins - 1)] += 1
-                        number = group_id[group] * g + m
+                        number = group_first[group] + one_of
                         if number < recorded:
                             rec_update[number] = taken
                     free_groups[nfree] = group
@@ -215,6 +219,7 @@ def advance(
                         ng = 0
                         nt = 0
                     nxt = taken * batch_starts
+                    m = 0
                 if rule == ONE_STEP_OFF and st[TRAINED_VERSION] > visible:
                     trainer = SYNCING  # the update before this one reaches the engines only now
                     trainer_end = now + sync_s[taken - 2]
@@ -285,18 +290,18 @@ def advance(
                 hole = 1
                 finished += 1
                 member = slot_member[slot]
-                group = member // g
+                group = slot_group[slot]
                 age = visible - member_version[member]
                 sum_finish += age
                 at_finish[min(age, bins - 1)] += 1
-                number = group_id[group] * g + member - group * g
+                number = group_first[group] + member - group * g
                 if number < recorded:
                     rec_end[number] = now
                 group_left[group] -= 1
                 if group_left[group] == 0:
                     if by_start:
                         queue[nqueue] = group
-                        queue_key[nqueue] = group_id[group]
+                        queue_key[nqueue] = group_first[group]
                         nqueue += 1
                         sift_up(queue_key, queue, nqueue - 1)
                     else:
@@ -377,6 +382,7 @@ def advance(
     st[TRAINER], st[TAKEN], st[VISIBLE], st[ENDED] = trainer, taken, visible, ended
     st[HELD], st[QUEUED], st[HEAD], st[FREE_GROUPS] = nheld, nqueue, head, nfree
     st[FREE_SLOTS], st[OPEN_GROUP], st[PAUSED], st[HOLE] = nslots, open_group, paused, hole
+    st[OPEN_PLACE] = m
     st[FINISHED], st[SUM_FINISH] = finished, sum_finish
     clk[NOW], clk[GEN], clk[SHIFT], clk[TRAINER_END] = now, gen, shift, trainer_end
     clk[BUSY], clk[RUNNING] = busy, running

@@ -19,8 +19,9 @@ MOST_UPDATES_AT_ONCE = 1 << 18
 
 # The kernel's arguments after `first`, in its order.
 ARGUMENTS = (
-    "turns", "draws", "work_s", "sync_s", "gkey", "gitem", "tkey", "titem", "slot_member", "slot_place", "slot_last",
-    "slot_draws", "free_slots", "group_id", "group_left", "group_oldest", "member_version", "member_taken",
+    "turns", "draws", "work_s", "sync_s", "gkey", "gitem", "tkey", "titem", "slot_member", "slot_group", "slot_place",
+    "slot_last",
+    "slot_draws", "free_slots", "group_first", "group_left", "group_oldest", "member_version", "member_taken",
     "free_groups", "queue", "queue_key", "held", "taken_s", "ended_s", "left", "at_finish", "at_start", "at_moved",
     "warm_st", "warm_clk", "warm_finish", "warm_start", "warm_moved", "rec_start", "rec_end", "rec_worker",
     "rec_version", "rec_update",
@@ -130,11 +131,11 @@ class State:
         for name, kind in (("gkey", np.float64), ("gitem", np.int32), ("tkey", np.float64), ("titem", np.int32)):
             used = name[0] == "g" or self.stride > 1
             arrays.make(name, workers if used else 1, kind)
-        for name in ("slot_member", "slot_place", "slot_last"):
-            arrays.make(name, workers if name == "slot_member" or self.stride > 1 else 1, np.int64)
+        for name in ("slot_member", "slot_group", "slot_place", "slot_last"):
+            arrays.make(name, workers if name in ("slot_member", "slot_group") or self.stride > 1 else 1, np.int64)
         arrays.make("slot_draws", workers * self.stride if self.stride > 1 else 1, np.float64)
         arrays.put("free_slots", np.arange(workers - 1, -1, -1, dtype=np.int32))  # worker 0 is given out first
-        for name in ("group_id", "group_left", "group_oldest", "member_version", "member_taken"):
+        for name in ("group_first", "group_left", "group_oldest", "member_version", "member_taken"):
             arrays.make(name, 0, np.int64)
         for name in ("free_groups", "queue", "queue_key"):
             arrays.make(name, 0, np.int64)
@@ -172,7 +173,7 @@ class State:
         arrays = self.arrays
         old = len(arrays.by_name["queue"])
         state = arrays.by_name["st"]
-        for name in ("group_id", "group_left", "group_oldest", "free_groups", "queue_key", "queue"):
+        for name in ("group_first", "group_left", "group_oldest", "free_groups", "queue_key", "queue"):
             arrays.grow(name, size)
         for name in ("member_version", "member_taken"):
             arrays.grow(name, size * self.scenario.policy.group_size)
