@@ -12,7 +12,7 @@ from results.class_energy import TAIL_GENERATING, TAIL_WASTE, ClassEnergy
 from results.energy import Energy
 from results.gpu_energy import GpuEnergy
 from results.running import DROPPED_OTHER, DROPPED_STALE, FAILED, OPEN, TRAINED, TRAINED_STALE, TRAINED_UNKNOWN
-from results.store import RunTables
+from results.store import RunTables, frame_of
 from results.window import Window
 
 NO_GPU = "the run used no GPU"
@@ -169,10 +169,11 @@ def _attributed(energy: Energy, notes: Footnotes) -> list[str]:
 
 
 def _host_part(run: RunTables, window: Window | None) -> list[str]:
-    samples = run.frame("samples")
-    if window is not None and not samples.empty:
-        samples = samples[(samples["mono_ns"] >= window.start_ns) & (samples["mono_ns"] < window.end_ns)]
-    host = samples[samples["gpu"].isna()]
+    columns = ("host", "gpu", "mono_ns", "cpu_ratio", "host_memory_used_bytes")
+    read = run.where("samples", columns, lambda batch: batch.column("gpu").is_null(), text=("host", "gpu"))
+    host = frame_of(read)
+    if window is not None and not host.empty:
+        host = host[(host["mono_ns"] >= window.start_ns) & (host["mono_ns"] < window.end_ns)]
     if host.empty:
         return ["No samples of the host lie in the window."]
     where = "the steady window" if window is not None else "the whole run (there is no window)"

@@ -233,7 +233,7 @@ def _telemetry(case: Case, notes: Footnotes) -> list[str]:
         "",
         *lines,
         "",
-        case.caption(f"n = {plural(case.run.tables['samples'].num_rows, 'sample')}", notes),
+        case.caption(f"n = {plural(case.run.rows('samples'), 'sample')}", notes),
     ]
 
 

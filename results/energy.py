@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
 from results.class_energy import Attributed, ClassEnergy, attributed, class_energy
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
@@ -63,17 +62,16 @@ def energy(
     `timelines`: each pool's classes as one unit; `trained`: trajectories trained in the window, `tokens`: tokens of
     theirs that were; `work`: the turns that ran, by which joules are attributed.
     """
-    of_gpus = run.part("samples", ["mono_ns", "gpu"])
-    latest = pc.max(of_gpus["mono_ns"].filter(pc.is_valid(of_gpus["gpu"]))).as_py()
-    if latest is None:
-        return _none("no GPU", trained)
     pools = gpu_pools(run)
     names = run_gpus(run, pools)
+    readings, latest = readings_of(run, names or ())
+    if latest is None:
+        return _none("no GPU", trained)
     if names is None:
         return _none("which GPUs the run used is not known: neither by their pools nor by their number", trained)
     told = descriptions(run)
     low, high = window.start_ns, window.end_ns
-    sensors = {gpu: sensors_of(readings, told.get(gpu, {})) for gpu, readings in readings_of(run, names).items()}
+    sensors = {gpu: sensors_of(readings.pop(gpu), told.get(gpu, {})) for gpu in names}
     gpus = tuple(gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest) for gpu in names)
     whole = all(each.joules is not None and each.limit_joules for each in gpus)
     joules = sum(each.joules or 0.0 for each in gpus) if all(each.joules is not None for each in gpus) else None

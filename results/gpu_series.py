@@ -1,11 +1,12 @@
 """The readings of each GPU, from samples that are read part by part: a day of them is too much for one table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from results.power import Series
 from results.store import RunTables
@@ -29,37 +30,78 @@ class GpuReadings:
     series: dict[str, Series] = field(default_factory=dict)
 
 
-def readings_of(run: RunTables, gpus: Sequence[str]) -> dict[str, GpuReadings]:
-    """The readings of those GPUs over the whole run."""
-    place = {gpu: number for number, gpu in enumerate(gpus)}
-    parts: list[dict[str, list[tuple[Ints, Floats]]]] = [{} for _ in gpus]
-    found = {gpu: GpuReadings() for gpu in gpus}
+def readings_of(run: RunTables, gpus: Sequence[str]) -> tuple[dict[str, GpuReadings], int | None]:
+    """The readings of those GPUs over the whole run, and when any GPU was last read; None: none ever was."""
+    parts = [_Parts() for _ in gpus]
+    latest: int | None = None
     for batch in run.batches("samples", COLUMNS, text=("gpu",)):
-        encoded = batch.column("gpu")
-        known = [place.get(name, -1) for name in encoded.dictionary.to_pylist()]
-        codes = np.array([*known, -1])[encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
-        order = np.argsort(codes, kind="stable")
-        edges = np.searchsorted(codes[order], np.arange(len(gpus) + 1))
-        times = batch.column("mono_ns").to_numpy()[order]
-        columns = {name: floats(batch.column(name))[order] for name in (*_PLAIN, *_OF_CLOCK)}
-        clock, reasons, used = (columns.pop(name) for name in _OF_CLOCK)
-        columns[BUSY_CLOCK] = busy_clock(clock, reasons, used)
-        for number, gpu in enumerate(gpus):
-            rows = slice(edges[number], edges[number + 1])
-            if rows.start == rows.stop:
-                continue
-            first = int(times[rows].min())
-            before = found[gpu].first_ns
-            found[gpu].first_ns = first if before is None else min(before, first)
-            for name, values in columns.items():
-                there = ~np.isnan(values[rows])
-                if there.any():
-                    parts[number].setdefault(name, []).append((times[rows][there], values[rows][there]))
-    for gpu, pieces in zip(gpus, parts, strict=True):
+        read = pc.max(batch.column("mono_ns").filter(batch.column("gpu").is_valid())).as_py()
+        latest = read if latest is None or (read is not None and read > latest) else latest
+        for number, rows in _by_gpu(batch, gpus):
+            columns = {name: floats(batch.column(name))[rows] for name in (*_PLAIN, *_OF_CLOCK)}
+            clock, reasons, used = (columns.pop(name) for name in _OF_CLOCK)
+            columns[BUSY_CLOCK] = busy_clock(clock, reasons, used)
+            parts[number].take(batch.column("mono_ns").to_numpy()[rows], columns)
+    found = {}
+    for gpu, part in zip(gpus, parts, strict=True):
         shared: list[Ints] = []
-        for name in (*_PLAIN, BUSY_CLOCK):
-            found[gpu].series[name] = _joined(pieces.pop(name, []), shared)
-    return found
+        series = {name: part.joined(name, shared) for name in (*_PLAIN, BUSY_CLOCK)}
+        found[gpu] = GpuReadings(first_ns=part.first_ns, series=series)
+    return found, latest
+
+
+def series_of(run: RunTables, gpus: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, Series]]:
+    """The readings of some columns, by GPU and column."""
+    parts = [_Parts() for _ in gpus]
+    for batch in run.batches("samples", ("mono_ns", "gpu", *columns), text=("gpu",)):
+        filled = [name for name in columns if batch.column(name).null_count < batch.num_rows]
+        for number, rows in _by_gpu(batch, gpus) if filled else ():
+            values = {name: floats(batch.column(name))[rows] for name in filled}
+            parts[number].take(batch.column("mono_ns").to_numpy()[rows], values)
+    return {gpu: {name: part.joined(name, []) for name in columns} for gpu, part in zip(gpus, parts, strict=True)}
+
+
+class _Parts:
+    """The readings of one GPU on their way to series."""
+
+    def __init__(self) -> None:
+        self.first_ns: int | None = None
+        self._pieces: dict[str, list[tuple[Ints, Floats]]] = {}
+
+    def take(self, times: Ints, columns: Mapping[str, Floats]) -> None:
+        """Adds rows; NaN is no reading."""
+        first = int(times.min())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        for name, values in columns.items():
+            there = ~np.isnan(values)
+            if there.any():
+                self._pieces.setdefault(name, []).append((times[there], values[there]))
+
+    def joined(self, name: str, shared: list[Ints]) -> Series:
+        """One series. Its times are one of `shared` where they are the same: readings of one call have one time."""
+        pieces = self._pieces.pop(name, [])
+        if not pieces:
+            return Series(np.empty(0, dtype=np.int64), np.empty(0))
+        series = Series.of(
+            np.concatenate([times for times, _ in pieces]), np.concatenate([values for _, values in pieces])
+        )
+        for times in shared:
+            if np.array_equal(times, series.times):
+                return Series(times, series.values)
+        shared.append(series.times)
+        return series
+
+
+def _by_gpu(batch: pa.RecordBatch, gpus: Sequence[str]) -> Iterator[tuple[int, Ints]]:
+    """The rows of each GPU that has any."""
+    encoded, place = batch.column("gpu"), {gpu: number for number, gpu in enumerate(gpus)}
+    known = [place.get(name, len(gpus)) for name in encoded.dictionary.to_pylist()]
+    codes = np.array([*known, len(gpus)])[encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
+    order = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[order], np.arange(len(gpus) + 1))
+    for number in range(len(gpus)):
+        if edges[number] < edges[number + 1]:
+            yield number, order[edges[number] : edges[number + 1]]
 
 
 def busy_clock(clock: Floats, reasons: Floats, used: Floats) -> Floats:
@@ -72,15 +114,3 @@ def busy_clock(clock: Floats, reasons: Floats, used: Floats) -> Floats:
 def floats(column: pa.Array) -> Floats:
     """A column as numbers, NaN where there is none."""
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _joined(pieces: list[tuple[Ints, Floats]], shared: list[Ints]) -> Series:
-    """One series; its times are those of a series before, where they are the same: readings of one call have one."""
-    if not pieces:
-        return Series.of(np.empty(0, dtype=np.int64), np.empty(0))
-    series = Series.of(np.concatenate([times for times, _ in pieces]), np.concatenate([values for _, values in pieces]))
-    for times in shared:
-        if np.array_equal(times, series.times):
-            return Series(times, series.values)
-    shared.append(series.times)
-    return series

@@ -109,6 +109,22 @@ class RunTables:
             return
         yield from _encoded(self.tables[name].select(list(columns)), text)
 
+    def where(
+        self, name: str, columns: Sequence[str], keep: Callable[[pa.RecordBatch], pa.Array], *, text: Sequence[str] = ()
+    ) -> pa.Table:
+        """Some columns of the rows of table `name` that `keep` says True of, part by part; `text` as in `batches`.
+
+        Raises:
+            SpecError: the table cannot be read.
+        """
+        schema = pa.schema([TABLES[name].field(column) for column in columns])
+        kept = [
+            pa.Table.from_batches([part]).cast(schema)
+            for batch in self.batches(name, columns, text=text)
+            if (part := batch.filter(keep(batch))).num_rows
+        ]
+        return pa.concat_tables([schema.empty_table(), *kept])
+
 
 def _encoded(table: pa.Table, text: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for column in text:

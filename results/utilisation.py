@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from results.energy import run_gpus
 from results.gpu_sensors import gpu_pools
-from results.power import Series
+from results.gpu_series import series_of
 from results.sampling import SampledMean, window_mean
 from results.store import RunTables
 from results.window import Window
@@ -94,9 +94,8 @@ class SamplerCost:
 
 def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
     """Every field that any GPU of the run has, per pool."""
-    samples = run.tables["samples"]
     pools = gpu_pools(run) or dict.fromkeys(run_gpus(run, {}) or (), ALL)
-    rows = samples.filter(pc.is_valid(samples.column("gpu")))
+    readings = series_of(run, sorted(pools), tuple(FIELDS))
     refresh_s = _exporter_refresh(run)
     found = []
     for pool in sorted(set(pools.values())):
@@ -104,10 +103,8 @@ def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
         for name in FIELDS:
             means = []
             for gpu in mine:
-                own = rows.filter(pc.and_(pc.equal(rows.column("gpu"), gpu), pc.is_valid(rows.column(name))))
-                series = Series.of(own.column("mono_ns").to_numpy(), own.column(name).to_numpy())
                 slow = refresh_s if name.startswith("dcgm_") else 0.0
-                means.append(window_mean(series, window.start_ns, window.end_ns, slow))
+                means.append(window_mean(readings[gpu][name], window.start_ns, window.end_ns, slow))
             if any(one.n for one in means):
                 found.append(_pooled(pool, name, means))
     return tuple(found)
@@ -115,16 +112,14 @@ def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
 
 def held_down(run: RunTables, window: Window) -> dict[str, float]:
     """Share of the window's readings, over the run's GPUs, in which each reason held the clocks down; those above 0."""
-    samples = run.tables["samples"]
-    gpus = list(gpu_pools(run)) or run_gpus(run, {}) or []
-    taken = samples.filter(
-        pc.and_(
-            pc.is_in(samples.column("gpu"), pa.array(gpus, pa.string())),
-            pc.is_valid(samples.column("throttle_reasons")),
-        )
-    )
-    at = taken.column("mono_ns").to_numpy()
-    bits = taken.column("throttle_reasons").to_numpy()[(at >= window.start_ns) & (at < window.end_ns)]
+    gpus = pa.array(list(gpu_pools(run)) or run_gpus(run, {}) or [], pa.string())
+
+    def taken(batch: pa.RecordBatch) -> pa.Array:
+        told = pc.and_(pc.is_in(batch.column("gpu"), gpus), batch.column("throttle_reasons").is_valid())
+        at = batch.column("mono_ns")
+        return pc.and_(told, pc.and_(pc.greater_equal(at, window.start_ns), pc.less(at, window.end_ns)))
+
+    bits = run.where("samples", ("mono_ns", "gpu", "throttle_reasons"), taken).column("throttle_reasons").to_numpy()
     shares = {name: float(np.mean((bits & mask) != 0)) for name, mask in HELD_DOWN.items()} if bits.size else {}
     return {name: share for name, share in shares.items() if share}
 
@@ -210,8 +205,8 @@ def _exporter_refresh(run: RunTables) -> float:
 
 def _growth(run: RunTables, name: str) -> int | None:
     """Errors that were added in the run, over all GPUs; a GPU that was reset counts from 0 again."""
-    samples = run.tables["samples"]
-    rows = samples.filter(pc.is_valid(samples.column(name))).sort_by("mono_ns").select(["gpu", name]).to_pylist()
+    read = run.where("samples", ("mono_ns", "gpu", name), lambda batch: batch.column(name).is_valid(), text=("gpu",))
+    rows = read.sort_by("mono_ns").select(["gpu", name]).to_pylist()
     if not rows:
         return None
     before: dict[str, int] = {}
