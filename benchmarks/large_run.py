@@ -1,0 +1,158 @@
+"""A run of a million spans and ten million samples: collecting it, and accounts and report from its tables.
+
+    python benchmarks/large_run.py [--folder DIR] [--trajectories 100000] [--samples 10000000] [--nodes 0] [--record]
+
+The run is generated once and kept in DIR: a day of async training on 8 GPUs, its events as the recorder writes them,
+its samples as the sampler does, a batch each half second. Beside the report, a plain pandas script (`pandas_script.py`)
+takes energy per phase, shares of the phases and latency percentiles from the same tables. Each part is a process of its
+own: seconds, CPU seconds, and the most anonymous memory it had (RssAnon, polled). With --nodes 72, an hour of samples
+of so many nodes with 8 GPUs each is collected too. The load of the machine stands beside; on a busy one, compare the
+CPU seconds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import large_run_parts as parts
+from tracked import finish, options
+
+LIMITS = {"collect_s": 10.0, "report_s": 5.0, "memory_bytes": 2**30, "nodes_s": 60.0}
+POLL_S = 0.02
+COLLECT = "import sys; from pathlib import Path; from results.collect import collect; collect(Path(sys.argv[1]))"
+REPORT = (
+    "import sys; from pathlib import Path; from reports.report import write_report;"
+    " write_report([Path(sys.argv[1])], Path(sys.argv[2]))"
+)
+IMPORTS = "import reports.report, results.collect"
+PLANS = (
+    "import time; from workloads.deep_research.plan import draw_plan; from workloads.deep_research.presets import"
+    " PRESETS; t = time.process_time(); [draw_plan(PRESETS['deep-research'], 1, n, 0) for n in range(2000)];"
+    " print((time.process_time() - t) / 2000 * 1e6)"
+)
+
+
+def measured(argv: list[str]) -> dict[str, float]:
+    """Seconds, CPU seconds and most anonymous bytes of a process.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    begin = time.monotonic()
+    most = 0
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        while True:
+            most = max(most, _anonymous(process.pid))
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                break
+            time.sleep(POLL_S)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, argv[:4])
+    return {
+        "s": round(time.monotonic() - begin, 2),
+        "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
+        "memory_bytes": most,
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def _anonymous(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
+
+
+def generate(folder: Path, trajectories: int, samples: int) -> dict[str, int]:
+    """The run, written unless it is there; how many spans and samples it has."""
+    done = folder / "generated.json"
+    if done.is_file():
+        found: dict[str, int] = json.loads(done.read_text())
+        return found
+    spec = parts.spec_of(trajectories // parts.PER_STEP)
+    seconds = samples / (parts.GPUS * (parts.POWER_HZ + parts.STATE_HZ))
+    parts.write_folder(folder, spec, seconds)
+    spans = parts.write_events(folder, spec, trajectories)
+    path = folder / "samples" / f"{parts.HOST}-3000-1.arrows"
+    counts = {"spans": spans, "samples": parts.write_samples(path, host=parts.HOST, node=0, seconds=seconds)}
+    done.write_text(json.dumps(counts))
+    return counts
+
+
+def generate_nodes(folder: Path, nodes: int, seconds: float) -> dict[str, int]:
+    """A run of which there are only samples: an hour of each of many nodes."""
+    done = folder / "generated.json"
+    if done.is_file():
+        found: dict[str, int] = json.loads(done.read_text())
+        return found
+    parts.write_folder(folder, parts.spec_of(10, nodes), seconds)
+    rows = 0
+    for node in range(nodes):
+        host = f"node-{node}"
+        rows += parts.write_samples(folder / "samples" / f"{host}-3000-1.arrows", host=host, node=node, seconds=seconds)
+    counts = {"samples": rows, "series": nodes * parts.GPUS}
+    done.write_text(json.dumps(counts))
+    return counts
+
+
+def main() -> int:
+    """The command; see the module's docstring."""
+    parser = options(__doc__ or "")
+    parser.add_argument("--folder", type=Path, help="where the generated runs are kept; a temporary one if not given")
+    parser.add_argument("--trajectories", type=int, default=100_000, help="ten spans each")
+    parser.add_argument("--samples", type=int, default=10_000_000)
+    parser.add_argument("--nodes", type=int, default=0, help="also an hour of samples of so many nodes with 8 GPUs")
+    parser.add_argument("--node-seconds", type=float, default=3600.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        base = (given.folder or Path(temporary)).resolve()
+        run = base / f"run-{given.trajectories}-{given.samples}"
+        counts = generate(run, given.trajectories, given.samples)
+        python = [sys.executable, "-P", "-c"]
+        script = str(Path(__file__).with_name("pandas_script.py"))
+        figures: dict[str, dict[str, float]] = {
+            "imports": measured([*python, IMPORTS]),
+            "collect": measured([*python, COLLECT, str(run)]),
+            "report": measured([*python, REPORT, str(run), str(Path(temporary) / "report")]),
+            "pandas_script": measured([sys.executable, script, str(run)]),
+        }
+        limits = {name: LIMITS[name] for name in ("collect_s", "report_s", "memory_bytes")}
+        ok = figures["collect"]["s"] <= LIMITS["collect_s"] and figures["report"]["s"] <= LIMITS["report_s"]
+        most = max(figures[name]["memory_bytes"] for name in ("collect", "report"))
+        nodes: dict[str, object] = {}
+        if given.nodes:
+            wide = base / f"nodes-{given.nodes}-{given.node_seconds:g}"
+            nodes = dict(generate_nodes(wide, given.nodes, given.node_seconds))
+            ingest = measured([*python, COLLECT, str(wide)])
+            nodes["collect"] = ingest
+            limits["nodes_s"] = LIMITS["nodes_s"]
+            ok = ok and ingest["s"] <= LIMITS["nodes_s"]
+            most = max(most, ingest["memory_bytes"])
+        plan_us = float(subprocess.run([*python, PLANS], capture_output=True, text=True, check=True).stdout)
+    ratio = figures["report"]["cpu_s"] / figures["pandas_script"]["cpu_s"]
+    return finish(
+        "large_run",
+        {
+            **counts,
+            **figures,
+            "report_against_pandas": round(ratio, 3),
+            "us_per_plan_of_a_fixed_load": round(plan_us, 1),
+            "nodes": nodes,
+            "limits": limits,
+        },
+        ok=ok and most <= LIMITS["memory_bytes"],
+        description=__doc__ or "",
+        sources=("results", "reports", "benchmarks/large_run.py", "benchmarks/large_run_parts.py"),
+        record=given.record,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
