@@ -35,6 +35,7 @@ IDENTITIES: Mapping[str, str] = {
     "steps_time": "a window of steps = steps x mean time of a step",
     "counter_grows": "a counter does not fall",
     "hidden_within_busy": "rollout time hidden behind training is at most the time that training was busy",
+    "not_blank": "a reading is not the number by which a sensor says that it has none",
     "used_once": "a trajectory is trained on once",
 }
 

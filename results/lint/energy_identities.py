@@ -1,9 +1,39 @@
 """Identities of power and energy, and what power and time imply of energy."""
 
-from results.lint.check import AT_MOST, EQUAL, Check
+import math
+
+from results.lint.check import AT_MOST, EQUAL, LESS, Check
 from results.lint.quantity import Quantity
 
+# Blank, not found, not supported, not permitted: as 64-bit integers, as doubles, as 32-bit ones; NVML: not available.
+BLANK_64 = frozenset(
+    [float(0x7FFFFFFFFFFFFFF0 + n) for n in range(4)] + [140737488355328.0 + n for n in range(4)] + [float(2**64 - 1)]
+)
+BLANK_32 = frozenset([float(0x7FFFFFF0 + n) for n in range(4)] + [float(2**32 - 1)])
 POWER_SLACK = 1.02  # a GPU may pass its limit for moments: a window's mean by no more than this (sensors are +- 2 %)
+
+
+def blank(value: float, *, narrow: bool) -> bool:
+    """Whether a number is one of the signs for blank of DCGM (dcgm_structs.h) or NVML (nvml.h).
+
+    `narrow`: also those of 32 bits, which a count of bytes or tokens may happen to be.
+    """
+    return value in BLANK_64 or (narrow and value in BLANK_32)
+
+
+def not_blank(value: Quantity, what: str, *, narrow: bool = True) -> Check:
+    """A reading against what sensors write for no reading."""
+    sign = blank(value.value, narrow=narrow)
+    return Check(
+        identity="not_blank",
+        machine=0.0,
+        direction=LESS,
+        left=Quantity.exact(value.value),
+        right=Quantity.exact(value.value if sign else math.inf),
+        left_words=what,
+        right_words="a sensor's sign for blank",
+        hint="an exporter that hands the sign on as a value",
+    )
 
 
 def power_within_limit(watts: Quantity, limit: Quantity) -> Check:

@@ -32,6 +32,7 @@ def lint_verl(source: str, steps: Sequence[LogStep], given: Given) -> Linted:
         for key in step.values:
             if "trajectory_staleness" in key and key.endswith("/max"):
                 _bound(linted, step, row, key, given)
+    _not_numbers(linted, steps)
     _verl_counted_gpus(linted, steps, given)
     _stuck_idle(linted, steps)
     return linted
@@ -60,6 +61,7 @@ def lint_areal(source: str, steps: Sequence[LogStep], given: Given) -> Linted:
         for key in step.values:
             if key.endswith("sample_staleness_theta_max"):
                 _bound(linted, step, row, key, given)
+    _not_numbers(linted, steps)
     return linted
 
 
@@ -235,6 +237,17 @@ def _verl_counted_gpus(linted: Linted, steps: Sequence[LogStep], given: Given) -
         message = f"perf/throughput is per {count} GPU{'s' if count > 1 else ''}: tokens / (throughput x time); "
         message += "a run whose rollout GPUs are not among them states too much (--gpus checks it)"
         linted.implied("tokens_rate", "all steps", message, gpus, unit="GPU")
+
+
+def _not_numbers(linted: Linted, steps: Sequence[LogStep]) -> None:
+    """Figures that are NaN or infinite: nothing can be checked of them, and one of them spoils every mean it is in."""
+    found: dict[str, list[int]] = {}
+    for step in steps:
+        for key, text in step.values.items():
+            if text.lower().strip("()+-").removeprefix("np.float64(") in ("nan", "inf"):
+                found.setdefault(key, []).append(step.step)
+    for key, numbers in found.items():
+        linted.notes.append(f"{key} is no number in {len(numbers)} of {len(steps)} steps, first in step {numbers[0]}")
 
 
 def _stuck_idle(linted: Linted, steps: Sequence[LogStep]) -> None:

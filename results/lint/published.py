@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from harness.protocol.errors import SpecError
 from results.importing.tables import Row, TextTable
 from results.lint import identities
+from results.lint.energy_identities import not_blank
 from results.lint.findings import Linted
 from results.lint.given import Given
 from results.lint.implied import implied_energy
 from results.lint.names import (
     COUNT,
+    ENERGY,
     FAMILIES,
     LABEL,
     NAMES,
+    POWER,
+    RATIO,
+    TIME,
     Column,
     guessed_columns,
     known_column,
@@ -101,6 +106,9 @@ def _line(
             continue
         read = read_number(cell, exact=column.kind == COUNT)
         value = None if read is None else read.of_kind(column.kind, column.unit)
+        if read is not None:
+            narrow = column.kind in (POWER, ENERGY, RATIO, TIME)
+            linted.check(not_blank(read.quantity, column.name, narrow=narrow), where, row.line)
         if value is not None:
             figures[column.name] = value
         elif not says_nothing(cell):

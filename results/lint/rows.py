@@ -7,7 +7,7 @@ from results.lint import energy_identities, identities
 from results.lint.check import Check
 from results.lint.findings import Linted
 from results.lint.given import Given, gpu_peak
-from results.lint.names import FAMILIES, MEANS, NAMES, NUMBER, QUANTILES, RATIO
+from results.lint.names import ENERGY, FAMILIES, MEANS, NAMES, NUMBER, POWER, QUANTILES, RATIO
 from results.lint.quantity import Quantity
 
 Figures = Mapping[str, Quantity]
@@ -151,6 +151,11 @@ def check_row(linted: Linted, line: Line, given: Given) -> None:
         counted = kind not in (None, RATIO) and name not in ("start", "end") and not (kind == NUMBER and "|" in name)
         if counted:
             linted.check(identities.count_not_negative(value, name), line.row, line.line)
+    for name, value in q.items():
+        kind = NAMES[name].kind if name in NAMES else None
+        if kind in (POWER, ENERGY) and value.value == 0:
+            said = f"{name} is exactly 0, which no GPU draws: what some tools write where a sensor is missing"
+            linted.implied("not_blank", line.row, said, value, line=line.line)
     _flops(linted, line, given)
     _families(linted, line)
     _ledger(linted, line)

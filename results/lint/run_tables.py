@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from results.lint import identities
 from results.lint.check import Check
+from results.lint.energy_identities import BLANK_32, BLANK_64, not_blank
 from results.lint.findings import Linted
 from results.lint.quantity import Quantity
 from results.schema import COLUMNS, FLOAT, INT
@@ -28,6 +29,7 @@ COUNTERS = {
 }
 TIME_SLACK_NS = 1000.0  # durations are differences of whole ns, summed as often as there are calls
 
+READINGS = ("samples", "engine_samples")  # tables of what sensors said
 # What names a row, in the order in which it is said.
 NAMING = ("trajectory_id", "step", "turn", "tool", "native_name", "gpu", "engine", "metric")
 
@@ -63,6 +65,8 @@ def lint_tables(run: RunTables, linted: Linted) -> None:
                 _signs(rows, run, name, column.name)
             elif column.unit == "ratio":
                 _shares(rows, run, name, column.name)
+            if name in READINGS and column.type in (INT, FLOAT) and column.name not in ("mono_ns", "uncertainty_ns"):
+                _blanks(rows, run, name, column.name)
     for name in INTERVALS:
         _forward(rows, run, name)
     for name, (keys, counters) in COUNTERS.items():
@@ -109,6 +113,18 @@ def _shares(rows: _Rows, run: RunTables, name: str, column: str) -> None:
         return identities.share_in_unit(_exact(values[place]), column), _name(run, name, place)
 
     rows.check("share_in_unit", failed, int(known.sum()), f"{name}.{column}", made)
+
+
+def _blanks(rows: _Rows, run: RunTables, name: str, column: str) -> None:
+    values = _values(run, name, column)
+    known = ~np.isnan(values)
+    narrow = not column.endswith("_bytes")
+    signs = np.array(sorted(BLANK_64 | BLANK_32 if narrow else BLANK_64))
+
+    def made(place: int) -> tuple[Check, str]:
+        return not_blank(_exact(values[place]), column, narrow=narrow), _name(run, name, place)
+
+    rows.check("not_blank", known & np.isin(values, signs), int(known.sum()), f"{name}.{column}", made)
 
 
 def _forward(rows: _Rows, run: RunTables, name: str) -> None:

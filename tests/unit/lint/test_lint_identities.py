@@ -100,6 +100,10 @@ CASES: dict[str, tuple[Check, Check]] = {
         identities.counter_grows(q(9), q(9), "energy", "J"),
     ),
     "hidden_within_busy": (identities.hidden_within_busy(q(9), q(8)), identities.hidden_within_busy(q(8), q(8))),
+    "not_blank": (
+        energy_identities.not_blank(q(9223372036854775794.0), "power"),
+        energy_identities.not_blank(q(312.0), "power"),
+    ),
     "used_once": (identities.used_once(2, "p0-s0-a0"), identities.used_once(1, "p0-s0-a0")),
 }
 
@@ -139,6 +143,14 @@ def test_the_clean_twin_is_not(identity: str) -> None:
 @pytest.mark.parametrize("value", [-0.01, 1.01])
 def test_shares_have_two_ends(value: float) -> None:
     assert not identities.share_in_unit(q(value), "idle").holds
+
+
+@pytest.mark.parametrize(
+    "value", [0x7FFFFFFFFFFFFFF0, 0x7FFFFFFFFFFFFFF3, 140737488355328.0, 140737488355330.0, 2147483632, 4294967295]
+)
+def test_signs_for_blank(value: float) -> None:
+    assert not energy_identities.not_blank(q(float(value)), "reading").holds
+    assert energy_identities.not_blank(q(float(value), 1.0), "bytes", narrow=False).holds == (value < 2**33)
 
 
 def test_a_side_that_rounding_may_have_moved_is_no_finding() -> None:

@@ -109,6 +109,13 @@ def test_an_idle_ratio_that_is_always_zero_is_said(tmp_path: Path) -> None:
     assert "exactly 0 in all 4 steps" in implied.message
 
 
+def test_figures_that_are_no_numbers_are_told(tmp_path: Path) -> None:
+    line = OLD_VERL.format(step=1, **CLEAN).replace("critic/rewards/mean:0.558", "critic/rewards/mean:np.float64(nan)")
+    linted = lint(tmp_path / "log.txt", line + OLD_VERL.format(step=2, **CLEAN), gpus=8)
+    assert broken(linted) == []
+    assert linted.notes == ["critic/rewards/mean is no number in 1 of 2 steps, first in step 1"]
+
+
 def test_the_file_log_says_the_same(tmp_path: Path) -> None:
     steps = verl_console.read_steps(VERL.read_text(encoding="utf-8").splitlines())
     numbers = [

@@ -243,6 +243,17 @@ def test_what_is_missing_is_listed() -> None:
     assert lint("tokens_per_step,tokens_per_s_gpu,step_s\n1000,5,50\n", gpus=4).made["tokens_rate"] == 1
 
 
+def test_what_stands_for_no_reading(tmp_path: Path) -> None:
+    linted = lint("gpu,Mean power (W),GPU util (%)\n0,9223372036854775794,50\n1,312.0,140737488355328\n2,0,50\n")
+    assert {(f.identity, f.line) for f in violations(linted)} == {
+        ("not_blank", 2),
+        ("not_blank", 3),
+        ("share_in_unit", 3),
+    }
+    (implied,) = linted.of(Severity.IMPLIED)
+    assert "exactly 0" in implied.message
+
+
 def test_units_of_headings_and_of_the_map() -> None:
     linted = lint("Step time (min),Tokens/s/GPU,tok\n5,10,12000\n", columns={"tok": "tokens_per_step"}, gpus=4)
     assert violations(linted) == []

@@ -90,6 +90,7 @@ def low_limit(rows: Rows) -> None:
         ("tool_calls", update(0, observation_tokens=-5), "count_not_negative"),
         ("samples", update(0, cpu_ratio=1.3), "share_in_unit"),
         ("samples", update(0, cpu_ratio=-0.1), "share_in_unit"),
+        ("samples", update(0, temperature_celsius=140737488355328.0), "not_blank"),
         ("samples", fall, "counter_grows"),
         ("samples", low_limit, "power_within_limit"),
         ("trajectories", add("generated_tokens", 7), "counts_agree"),
