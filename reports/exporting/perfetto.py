@@ -73,7 +73,8 @@ class _Export:
         self._trajectories(by_trajectory)
 
     def _typed(self, table: str, owner: tuple[str, ...], names: tuple[str, ...]) -> "_Typed":
-        return _Typed.of(Rows.of(self.run, table), owner, tuple(name for name in names if name not in self.hidden))
+        shown = tuple(name for name in names if name not in self.hidden)
+        return _Typed.of(Rows.of(self.run, table, {*owner, *_PLACE, *shown}), owner, shown)
 
     def _sync(self, row: int) -> Args:
         is_sync = self.spans.columns["phase"][row] == Phase.WEIGHT_SYNC

@@ -1,7 +1,7 @@
 """What every export reads of a run: columns as lists, the wall clock, and what is content of the run's work."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,11 @@ class Rows:
     count: int
 
     @classmethod
-    def of(cls, run: RunTables, name: str) -> "Rows":
-        """The rows of table `name`."""
+    def of(cls, run: RunTables, name: str, columns: Collection[str] | None = None) -> "Rows":
+        """The rows of table `name`, of all columns or of those of `columns`."""
         table = run.tables[name]
-        return cls({column: values(table[column]) for column in table.column_names}, table.num_rows)
+        wanted = [column for column in table.column_names if columns is None or column in columns]
+        return cls({column: values(table[column]) for column in wanted}, table.num_rows)
 
     def known(self, row: int, names: tuple[str, ...]) -> dict[str, Any]:
         """The values of one row that are known, by column."""
@@ -35,7 +36,14 @@ class Rows:
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """A column as a list. Of floats only finite ones are values: what is none (a gradient's NaN) no format can hold."""
+    """A column as a list; equal texts are one object, for a run says the same few of them a million times.
+
+    Of floats only finite ones are values: what is none (a gradient's NaN) no format can hold.
+    """
+    if pa.types.is_string(column.type):
+        encoded = column.dictionary_encode().unify_dictionaries()
+        texts: list[str | None] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+        return [None if n is None else texts[n] for chunk in encoded.chunks for n in chunk.indices.to_pylist()]
     found: list[Any] = column.to_pylist()
     if not pa.types.is_floating(column.type):
         return found
