@@ -166,10 +166,13 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
     header = ["Part of a step", f"{a}, s", f"{b}, s", "effect, s", "95 % interval, s", "of a step"]
     lines = [*table(header, rows, "l"), ""]
     culprit = found.culprit
-    if culprit is not None:
+    if culprit is not None and found.total.shown:
         lines.append(
             f"Most of it: **{code(culprit.name)}**, {_s(culprit.seconds)} s of {_s(found.total.seconds)} s a step."
         )
+    elif culprit is not None:
+        lines.append(f"Shown of a part: **{code(culprit.name)}**, {_s(culprit.seconds)} s; of the whole step, none is.")
+    if culprit is not None:
         lines.append("*: a change of this part is shown (5 %, Holm over the parts).")
     else:
         lines.append("No single part is shown to have changed with it (5 %, Holm over the parts).")

@@ -52,9 +52,13 @@ class Blame:
 
     @property
     def culprit(self) -> Effect | None:
-        """The effect to blame: of those that are shown and go the way the total went, the largest; None: none is."""
+        """The effect to blame: the largest that is shown; None: none is.
+
+        Where the total is shown too, of those that go its way. Where it is not, its sign is an accident of the noisier
+        parts, and says nothing.
+        """
         sign = math.copysign(1.0, self.total.seconds)
-        guilty = [one for one in self.effects if one.shown and one.seconds * sign > 0]
+        guilty = [one for one in self.effects if one.shown and (not self.total.shown or one.seconds * sign > 0)]
         return max(guilty, key=lambda one: abs(one.seconds), default=None)
 
 

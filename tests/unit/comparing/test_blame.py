@@ -58,6 +58,23 @@ def test_no_culprit_where_nothing_is_shown() -> None:
     assert found.culprit is None
 
 
+def test_a_slower_part_is_blamed_though_noise_made_the_step_faster() -> None:
+    tools_a, tools_b = (1.5, 1.2, 1.4, 1.1), (1.3, 1.0, 1.2, 1.1)
+    a = [steady(f"a{i}", 0.300 + 0.001 * i, tool) for i, tool in enumerate(tools_a)]
+    b = [steady(f"b{i}", 0.340 + 0.001 * i, tool) for i, tool in enumerate(tools_b)]
+    found = blame(a, b)
+    assert not isinstance(found, str)
+    assert found.total.seconds < 0
+    assert not found.total.shown
+    assert found.culprit is not None
+    assert found.culprit.name == "phase_train_s"
+    # Where the whole is shown to be faster, a part that is slower is not what made it so.
+    faster = blame(a, [steady(f"b{i}", 0.340 + 0.001 * i, tool / 4) for i, tool in enumerate(tools_b)])
+    assert not isinstance(faster, str)
+    assert faster.culprit is not None
+    assert faster.culprit.name == "exposed_tool_s"
+
+
 def test_one_run_a_side_is_paired_by_plan_and_says_so() -> None:
     waits = [1.0, 3.0, 2.0, 5.0, 1.5, 4.0]
     a = made_run("a", {"phase_train_s": [0.3, 0.31, 0.30, 0.29, 0.3, 0.31], "exposed_tool_s": waits})
