@@ -162,7 +162,7 @@ class State:
         """
         names = self.arrays.by_name
         self.first = int(names["st"][k.NEXT])
-        if names["clk"][k.NOW] == 0 and self.first > 1000 * max(self.chunk, self.scenario.pools.workers):
+        if names["clk"][k.NOW] == 0 and self.first > 16 * max(self.chunk, self.scenario.pools.workers):
             raise SpecError("durations, train: so many take no time that the virtual clock does not move")
         turns, seconds = draws.durations(self.scenario.durations, self.scenario.seed, self.first, self.chunk, self.fast)
         self.arrays.put("turns", turns)
