@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.output import traceback_into
+from harness.cli.output import traceback_into, writable
 from harness.cli.runs import find_run, runs_dir_option
 from harness.protocol.errors import SpecError
 
@@ -53,6 +53,7 @@ def command(run: str, target: str, out: Path | None, content: bool, runs_dir: Pa
 
             click.echo(f"sent: {send_otlp(tables, endpoint, content=content):,} spans to {endpoint}")
             return
+        writable(path.parent, _HINT)
         _write(form, tables, path, content)
     click.echo(f"written: {path}, {path.stat().st_size:,} bytes")
 

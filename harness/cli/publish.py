@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.output import file_problem, folder_named, traceback_into
+from harness.cli.output import file_problem, folder_named, traceback_into, writable
 from harness.cli.runs import find_run, runs_dir_option
 
 
@@ -32,6 +32,7 @@ def command(folder: Path, added: tuple[str, ...], drop: tuple[str, ...], check: 
     if check and (added or drop):
         raise click.UsageError("--check writes nothing: leave out --add and --drop")
     if added or drop:
+        writable(folder, "name another folder with --folder")
         with traceback_into(folder, "publishing"):
             add(folder, [find_run(run, runs_dir) for run in added], drop)
         click.echo(f"written: {folder / FILE}")

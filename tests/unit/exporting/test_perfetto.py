@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +176,16 @@ def test_mean_power_of_each_gpu(gpu_run: Path, tmp_path: Path) -> None:
     }
 
 
+def test_the_questions_of_the_page_are_answered(gpu_run: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "exports.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
+    questions = [one for one in text.split(";") if one.strip()]
+    assert len(questions) == 2
+    trace = Trace(gpu_run, tmp_path / "t")
+    assert all(trace.sql(question) for question in questions)
+    trace.processor.close()
+
+
 def test_syncs_are_tied_to_the_step_that_made_the_version(trace: Trace) -> None:
     syncs = trace.run.frame("weight_syncs")
     versions = set(trace.run.frame("steps")["policy_version"])
@@ -277,6 +288,8 @@ def test_unknown_targets_are_refused(async_run: Path, target: str, capsys: pytes
 
 
 def test_a_place_that_cannot_be_written(async_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["export", str(async_run), "--to", "perfetto", "-o", str(tmp_path / "new" / "folder" / "x")]) == 0
+    assert (tmp_path / "new" / "folder" / "x").stat().st_size > 1000
     (tmp_path / "file").touch()
     assert call(["export", str(async_run), "--to", "perfetto", "-o", str(tmp_path / "file" / "x")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -194,6 +194,15 @@ def test_markers_twice_or_turned_round(place: Path, async_run: Path) -> None:
         assert (place.parent / "page.md").read_text() == text
 
 
+def test_a_folder_that_is_not_there_yet(tmp_path: Path, async_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish(tmp_path / "new", "--add", str(async_run)) == 2  # made, and then there are no tables to write
+    assert "tables.toml" in capsys.readouterr().err
+    assert read(tmp_path / "new").num_rows
+    (tmp_path / "file").touch()
+    assert publish(tmp_path / "file" / "new", "--add", str(async_run)) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_a_check_writes_nothing_so_it_takes_no_runs(place: Path, async_run: Path) -> None:
     assert publish(place, "--check", "--add", str(async_run)) == 2
     assert not (place / "runs.parquet").exists()
