@@ -56,12 +56,15 @@ def command(
     from reports.planned.calibrated import calibration_page
     from results.planner.calibration.constants import write
 
+    if power is not None and not 0 < power <= 1:
+        raise SpecError(f"power = {power:g}: allowed is a share of the limit, above 0 to 1")
     if phases is not None:
         if batch is None or gpus is None:
             raise SpecError("--phases: needs --batch (trajectories of a step) and --gpus")
         from results.planner.calibration.from_phases import Published, calibrate_phases
+        from results.planner.candidates import scaled_to_its_power
 
-        found = calibrate_phases(
+        row = calibrate_phases(
             Published(
                 name=name,
                 phases=_phases(phases),
@@ -75,6 +78,7 @@ def command(
                 watts_limit=watts_limit,
             )
         )
+        found = scaled_to_its_power(row)
     else:
         from reports.case import Case
         from results.planner.calibration.from_run import calibrate_run

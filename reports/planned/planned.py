@@ -46,6 +46,11 @@ def plan_page(plan: Plan) -> list[str]:
         held = one.constant
         spread = f"{number(held.low)} to {number(held.high)}, {number(held.value)} as it is"
         lines.append(f"- **{escape(one.words)}**: {spread}. {escape(one.reason)}.")
+    if calibration.power_scale != 1:
+        lines.append(
+            f"- All shares of power are scaled by {number(calibration.power_scale)}, with which the published placement "
+            f"draws the published {percent(calibration.power_ratio or 0.0)}."
+        )
     if not priors:
         lines.append("- none beside the calibration's own constants")
     lines += [

@@ -225,7 +225,7 @@ def _powered(pools: Pools, calibration: Calibration, candidate: Candidate, share
         if measured is not None:
             return measured
         prior = priors.POWER.get(name, priors.POWER["idle"])
-        return limit * prior.constant.at(shares.get(prior.name, 0.5))
+        return limit * calibration.power_scale * prior.constant.at(shares.get(prior.name, 0.5))
 
     return replace(
         pools,
@@ -251,3 +251,19 @@ def naive_step_s(calibration: Calibration) -> float | None:
         return None
     generation = calibration.step_s - work - sync - constants["offload_s"].value
     return max(generation, work) + sync
+
+
+def scaled_to_its_power(calibration: Calibration) -> Calibration:
+    """With the power priors scaled so that its own placement, simulated, draws what was published of it."""
+    limit, published = calibration.watts_limit, calibration.power_ratio
+    if limit is None or published is None or calibration.watts:
+        return calibration
+    own = Candidate(
+        placement=calibration.placement, train_gpus=calibration.train_gpus, rollout_gpus=calibration.rollout_gpus
+    )
+    found = predict(calibration, own, centre(calibration), updates=100, seed=1)
+    drawn = found.energy_per_trajectory_j
+    if not drawn:
+        return calibration
+    ratio = drawn * calibration.trajectories * found.updates / (found.window_s * own.gpus * limit)
+    return replace(calibration, power_scale=published / ratio)

@@ -77,6 +77,7 @@ class Calibration:
     power_ratio: float | None = None
     watts_limit: float | None = None  # of one GPU
     watts: Mapping[str, float] = field(default_factory=dict)  # of one GPU: train.CLASS, rollout.CLASS, idle
+    power_scale: float = 1.0  # of the power priors: with it the calibrated placement draws what was published
     fit: Fit | None = None
     unseen: tuple[str, ...] = ()  # what this calibration can't tell
     work_digest: str = ""
@@ -128,14 +129,14 @@ def read(path: Path) -> Calibration:
         raise SpecError(f"{path}: no calibration of format {FORMAT}; `bench calibrate RUN -o FILE` writes one")
     try:
         return _made(held)
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, SpecError) as error:
         raise SpecError(f"{path}: no calibration ({error})") from None
 
 
 def _made(held: dict[str, Any]) -> Calibration:
     unknown = set(held) - {one.name for one in fields(Calibration)}
     if unknown:
-        raise SpecError(f"calibration: unknown key {min(unknown)}")
+        raise KeyError(f"unknown key {min(unknown)}")
     constants = {name: Constant(**value) for name, value in held.pop("constants").items()}
     fit = held.pop("fit", None)
     held |= {name: tuple(held[name]) for name in ("turns", "turn_tokens", "tool_s", "unseen")}

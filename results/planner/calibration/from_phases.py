@@ -1,8 +1,9 @@
 """A calibration from published phase times: what one row of a table tells, and what has to be assumed for the rest."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 
 from harness.protocol.errors import SpecError
@@ -15,6 +16,7 @@ PHASES = ("generate", "train", "logprob", "weight_sync", "offload", "host")
 PRESET = "deep-research"
 ROUNDING = 0.5  # of a phase printed in whole seconds
 SEEDS = 8
+TOLERANCE_S = 0.01
 UPDATES = 24
 
 
@@ -114,9 +116,9 @@ def rollout_scenario(row: Published, turns: tuple[int, ...], token_s: float, see
 def _solve(row: Published, turns: tuple[int, ...]) -> tuple[float, float]:
     """Seconds a token, and what the batches' own chance makes of it (one row is a few steps' mean)."""
 
-    def phase(token_s: float, seed: int) -> float:
+    def phase(token_s: float, seed: int, target: float = 0.0) -> float:
         found = simulate(rollout_scenario(row, turns, token_s, seed))
-        return found.window_s / found.updates - 1.0
+        return found.window_s / found.updates - 1.0 - target
 
     target = row.phases["generate"]
     tools_alone = sum(phase(0.0, seed) for seed in range(SEEDS)) / SEEDS
@@ -125,15 +127,25 @@ def _solve(row: Published, turns: tuple[int, ...]) -> tuple[float, float]:
             f"generate = {target:g}: the slowest of {row.trajectories} trajectories spends {tools_alone:.0f} s in "
             "tools alone; give other calls or tool seconds"
         )
-    found = []
-    for seed in range(SEEDS):
-        low, high = 0.0, target / row.turn_tokens
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (middle, high) if phase(middle, seed) < target else (low, middle)
-        found.append(high)
+    most = target / row.turn_tokens  # a trajectory has two turns or more
+    found = [_root(partial(phase, seed=seed, target=target), most) for seed in range(SEEDS)]
     mean = math.fsum(found) / len(found)
     return mean, 2 * max(abs(value - mean) for value in found)
+
+
+def _root(beyond: Callable[[float], float], high: float) -> float:
+    """Where a rising function that is nearly a line crosses 0: false position, with a halving where it creeps."""
+    low, at_low, at_high = 0.0, beyond(0.0), beyond(high)
+    for turn in range(20):
+        middle = low - at_low * (high - low) / (at_high - at_low) if turn % 3 < 2 else (low + high) / 2
+        value = beyond(middle)
+        if abs(value) < TOLERANCE_S:
+            return middle
+        if value < 0:
+            low, at_low = middle, value
+        else:
+            high, at_high = middle, value
+    return (low + high) / 2
 
 
 def _tool_quantiles(mean: float, count: int = 100) -> list[float]:

@@ -1,0 +1,198 @@
+"""Plans: bounds of the study, what decides, coverage where the truth is known, and when async does not pay."""
+
+import json
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from harness.cli import call
+from harness.protocol.errors import SpecError
+from reports.planned.planned import document_of, plan_page, write_plan
+from results.cost import Prices
+from results.planner.calibration.constants import Calibration, Constant, Fit
+from results.planner.calibration.from_phases import Published, calibrate_phases
+from results.planner.candidates import Candidate, candidates, centre, naive_step_s, needed, predict
+from results.planner.plans import plan
+from results.planner.priors import BEYOND, SHARED, SYNC, TRAIN
+
+SPLIT = Candidate(placement="async", train_gpus=4, rollout_gpus=4, max_staleness=1)
+COLOCATED = Candidate(placement="colocated", train_gpus=8, rollout_gpus=8)
+
+
+def constant(value, spread=0.0, unit="s"):
+    return Constant(value=value, low=value * (1 - spread), high=value * (1 + spread), unit=unit, source="measured", n=9)
+
+
+def calibrated(**other):
+    """A colocated system of 8 GPUs, made by hand."""
+    steps = {"train_s": 30.0, "logprob_s": 10.0, "host_s": 1.0, "offload_s": 2.0}
+    sync = {"sync_pause_s": 0.5, "sync_transfer_s": 3.0, "sync_resume_s": 0.5}
+    turn = {"token_s": 0.02, "token_s_per_sequence": 0.002, "agent_s": 0.1}
+    about = {
+        "source": "measured",
+        "name": "run",
+        "device": "cuda",
+        "placement": "colocated",
+        "framework": "skyrl",
+        "model": "m",
+        "batch_size": 8,
+        "group_size": 3,
+        "train_gpus": 8,
+        "rollout_gpus": 8,
+        "gpus_per_engine": 1,
+        "turns": tuple(range(2, 10)),
+        "turn_tokens": (300.0, 600.0, 900.0),
+        "tool_s": (5.0, 10.0, 20.0, 40.0),
+        "constants": {name: constant(value, 0.05) for name, value in {**steps, **sync, **turn}.items()},
+        "fit": Fit(turns=500, least=1.0, most=3.0, r2=0.9, residual_p50=0.1, residual_p95=0.3),
+    }
+    return Calibration(**about | other)
+
+
+@pytest.fixture(scope="module")
+def study():
+    row = {"generate": 385, "logprob": 24, "train": 33, "weight_sync": 9}
+    return calibrate_phases(Published(name="study", phases=row, trajectories=24, gpus=8))
+
+
+def step(calibration, candidate, seed=1, **places):
+    found = predict(calibration, candidate, {**centre(calibration), **places}, updates=80, seed=seed)
+    return found.window_s / found.updates
+
+
+def test_the_study_s_split_lies_between_its_two_bounds(study):
+    """The trainer decides: twice 57 s and the sync, 123 s. Arithmetic bounds generation: twice 385 s and it, 779 s."""
+    free = {BEYOND.name: 0.0, TRAIN.name: 0.5, SYNC.name: 0.5}
+    assert 2 * (24 + 33) + 9 == 123
+    floor = step(study, replace(SPLIT, max_staleness=8), **free)
+    assert floor == pytest.approx(123, rel=0.02)  # generation runs far ahead: the trainer decides
+    ceiling = 2 * 385 + 9
+    for places in (free, {BEYOND.name: 1.0}, {BEYOND.name: 1.0, SYNC.name: 1.0, TRAIN.name: 1.0}):
+        assert 123 * 0.98 <= step(study, SPLIT, **places) <= ceiling
+    assert 123 < 378 < ceiling  # what was published
+
+
+def test_what_a_row_leaves_open_is_named(study):
+    assert set(needed(study, SPLIT)) == {BEYOND.name, TRAIN.name, SYNC.name}
+    assert needed(study, COLOCATED) == ()
+
+
+def test_a_plan_ranks_by_goodput_and_says_what_decides(study, tmp_path):
+    asked = [COLOCATED, SPLIT, replace(SPLIT, placement="disaggregated", max_staleness=0)]
+    made = plan(study, asked, gpus=8, draws=8, updates=20)
+    goodput = [one.goodput.value for one in made.predictions]
+    assert goodput == sorted(goodput, reverse=True)
+    assert made.predictions[0].best
+    assert made.predictions[0].candidate == SPLIT
+    assert math.fsum(one.share for one in made.deciding) == pytest.approx(1)
+    assert made.deciding[0].name in (BEYOND.name, SYNC.name)
+    page = "\n".join(plan_page(made))
+    assert "nothing here was measured" in page
+    assert "async pays in 100% of the draws" in page
+    paths = write_plan(made, tmp_path)
+    assert json.loads((tmp_path / "plan.json").read_text()) == json.loads(json.dumps(document_of(made)))
+    assert [path.name for path in paths] == ["plan.md", "plan.json", "front.png"]
+
+
+def test_the_same_seed_gives_the_same_plan(study):
+    one, other = (plan(study, [COLOCATED, SPLIT], gpus=8, draws=4, updates=12) for _ in range(2))
+    assert document_of(one) == document_of(other)
+
+
+def test_async_that_does_not_pay_is_said():
+    """Training longer than generation: half the GPUs for it take twice as long, and hide little."""
+    heavy = calibrated(constants=calibrated().constants | {"train_s": constant(500.0)})
+    made = plan(heavy, [COLOCATED, SPLIT], gpus=8, draws=6, updates=12)
+    assert any("async does NOT pay" in word for word in made.words)
+    assert any("the trainer decides" in word for word in made.words)
+
+
+def test_syncs_that_eat_the_gain_are_said():
+    slow = calibrated(constants=calibrated().constants | {"sync_transfer_s": constant(200.0)})
+    made = plan(slow, [COLOCATED, SPLIT], gpus=8, draws=6, updates=12)
+    assert any("weight syncs take" in word for word in made.words)
+
+
+def test_prices_and_energy():
+    free = calibrated(watts_limit=700.0)
+    made = plan(free, [COLOCATED, SPLIT], gpus=8, draws=4, updates=12, prices=Prices(gpu_hour=2.0, kwh=0.2))
+    for one in made.predictions:
+        assert one.cost is not None
+        assert one.joules is not None
+        assert one.power_ratio is not None
+        hours = one.step_s.value / 3600 * 8 / 24 * 1000
+        assert one.cost.value == pytest.approx(2.0 * hours, rel=0.05)
+        assert 0.1 < one.power_ratio.value < 0.95
+    assert plan(calibrated(), [COLOCATED], gpus=8, draws=2, updates=12).predictions[0].joules is None
+
+
+def test_a_prediction_s_interval_holds_the_truth_that_its_ranges_hold():
+    """The truth is a system drawn from the ranges; the plan knows the ranges only. 80 % of such truths lie inside."""
+    known = calibrated()
+    made = plan(known, [SPLIT], gpus=8, draws=20, updates=20)
+    (one,) = made.predictions
+    inside = 0
+    random = Random(5)
+    for seed in range(30):
+        places = {name: random.random() for name in centre(known)}
+        found = predict(known, SPLIT, places, updates=20, seed=1000 + seed)
+        inside += one.step_s.low <= found.window_s / found.updates <= one.step_s.high
+    assert inside >= 16  # of 30; 24 expected, less four standard deviations
+
+
+def test_shared_cores_slow_both_sides_but_never_more_than_one_after_the_other():
+    alone = calibrated(device="cpu", train_gpus=1, rollout_gpus=1, fit=replace(calibrated().fit, most=24.0))
+    both = replace(SPLIT, train_gpus=1, rollout_gpus=1)
+    none, some, full = (step(alone, both, **{SHARED.name: place}) for place in (0.0, 0.5, 1.0))
+    assert none < some < full
+    one_after_the_other = step(alone, Candidate(placement="colocated", train_gpus=1, rollout_gpus=1))
+    assert full < one_after_the_other
+    assert SHARED.name in needed(alone, both)
+
+
+def test_candidates_are_whole_engines():
+    two = calibrated(gpus_per_engine=2)
+    names = [one.name for one in candidates(two, 8, (1, 2))]
+    assert names[0] == "colocated 8"
+    assert "async 4+4, staleness 2" in names
+    assert "disaggregated 2+6" in names
+    assert not any("+3" in name or "+5" in name for name in names)
+    with pytest.raises(SpecError, match="an engine takes 2"):
+        candidates(two, 1, (1,))
+    with pytest.raises(SpecError, match="1 and more"):
+        candidates(two, 8, (0,))
+
+
+def test_the_naive_guess():
+    assert naive_step_s(calibrated(step_s=200.0)) == pytest.approx(200 - 41 - 2)
+    assert naive_step_s(calibrated()) is None
+
+
+def test_commands(tmp_path, capsys):
+    phases = "generate=385,logprob=24,train=33,weight_sync=9"
+    out = str(tmp_path / "study.json")
+    assert call(["calibrate", "--phases", phases, "--batch", "24", "--gpus", "8", "-o", out]) == 0
+    assert "It can't see:" in capsys.readouterr().out
+    words = ["--gpus", "2", "--max-staleness", "1", "--draws", "2", "--updates", "10", "-o", str(tmp_path / "plan")]
+    assert call(["plan", out, *words]) == 0
+    assert "# Plan for 2 GPU(s), predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["calibrate"], "give a RUN, or --phases"),
+        (["calibrate", "--phases", "generate=1"], "needs --batch"),
+        (["calibrate", "--phases", "generate", "--batch", "1", "--gpus", "1"], "NAME=SECONDS"),
+        (["calibrate", "--phases", "generate=9", "--batch", "1", "--gpus", "1", "--calls", "x"], "LEAST-MOST"),
+        (["plan", "nothing"], "nothing"),
+        (["score", "nothing", "latest"], "can't be read"),
+    ],
+)
+def test_wrong_requests_are_exit_2_in_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
