@@ -29,7 +29,19 @@ from reports.provenance import NON_STANDARD, commit_of, device_of, framework_of,
 MOST_RUNS = 8  # with a timeline of their own in one page
 _DRAWN = re.compile(r"(?:^|/)(?:\d+-[\w-]+-)?(?:straggler|timeline|account|waterfall|steps)\.png$")
 _NOT_DRAWN = ("No timeline: ", "No straggler chart: ", "No picture of ")  # of pictures that the page draws itself
-_SCRIPTS = ("dom", "tables", "theme", "view", "paint", "details", "input", "straggler", "start")
+_SCRIPTS = (
+    "dom",
+    "tables",
+    "theme",
+    "view",
+    "paint",
+    "frame",
+    "details",
+    "input",
+    "straggler",
+    "downloads",
+    "start",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,15 @@ function whatIs(view, index, at, lane = null) {
     const place = lane === null ? -1 : view.lifeAt(lane, at);
     return place < 0 ? null : { place, lines: lifeWords(view.model.lives, place, at) };
   }
-  return { lines: { states: stateWords, shares: shareWords, band: bandWords, stack: stackWords }[row.track.kind](view, row.track, at) };
+  const words = { states: stateWords, shares: shareWords, band: bandWords, stack: stackWords };
+  return { lines: words[row.track.kind](view, row.track, at) };
 }
+
+// The bin that an instant is in, in words.
+const binWords = (view, track, i) => {
+  const bin = view.model.length / track.bins;
+  return `bin of ${duration(bin)} at ${instant(i * bin, view.span)}`;
+};
 
 function stateWords(view, track, at) {
   const i = stateAt(track, at);
@@ -36,19 +43,17 @@ function shareWords(view, track, at) {
     .filter(([, part]) => part > 0)
     .sort((a, b) => b[1] - a[1])
     .map(([label, part]) => `${label}: ${share(part)}`);
-  const bin = view.model.length / track.bins;
-  return [track.name, ...(shares.length ? shares : ["nothing recorded in this bin"]), `bin of ${duration(bin)} at ${instant(i * bin, view.span)}`];
+  return [track.name, ...(shares.length ? shares : ["nothing recorded in this bin"]), binWords(view, track, i)];
 }
 
 function bandWords(view, track, at) {
   const i = Math.min(track.bins - 1, Math.floor((at / view.model.length) * track.bins));
-  const bin = view.model.length / track.bins;
   const unit = track.unit ? ` ${track.unit}` : "";
   const known = !Number.isNaN(track.mean[i]);
   const lines = [track.name];
   lines.push(known ? `mean ${shortNumber(track.mean[i])}${unit}` : "no reading in this bin");
   if (known) lines.push(`${shortNumber(track.low[i])} to ${shortNumber(track.high[i])}${unit}`);
-  lines.push(`bin of ${duration(bin)} at ${instant(i * bin, view.span)}`);
+  lines.push(binWords(view, track, i));
   if (track.about) lines.push(track.about);
   if (track.limit && track.unit) lines.push(`limit ${shortNumber(track.limit)}${unit}`);
   return lines;
@@ -56,20 +61,23 @@ function bandWords(view, track, at) {
 
 function stackWords(view, track, at) {
   const i = Math.min(track.bins - 1, Math.floor((at / view.model.length) * track.bins));
-  const bin = view.model.length / track.bins;
   const lines = track.layers.map((layer) => `${layer.label}: ${shortNumber(layer.mean[i])}`);
-  return ["trajectories in flight, means", ...lines, `most at any instant: ${track.high[i]}`, `bin of ${duration(bin)} at ${instant(i * bin, view.span)}`];
+  const most = `most at any instant: ${track.high[i]}`;
+  return ["trajectories in flight, means", ...lines, most, binWords(view, track, i)];
 }
 
 function lifeWords(lives, place, at) {
-  const lines = [lives.id[place], `${duration(lives.end[place] - lives.start[place])}${lives.open[place] ? ", never ended" : ""}`];
-  const call = (calls, words) => {
+  const { turns, tools } = lives;
+  const took = duration(lives.end[place] - lives.start[place]);
+  const lines = [lives.id[place], took + (lives.open[place] ? ", never ended" : "")];
+  const call = (calls, name) => {
     for (let k = calls.offset[place]; k < calls.offset[place + 1]; k++) {
-      if (at !== null && calls.start[k] <= at && calls.end[k] >= at) lines.push(words(k));
+      const here = at !== null && calls.start[k] <= at && calls.end[k] >= at;
+      if (here) lines.push(`${name(k)}: ${duration(calls.end[k] - calls.start[k])}`);
     }
   };
-  call(lives.turns, (k) => `turn ${k - lives.turns.offset[place]}: ${duration(lives.turns.end[k] - lives.turns.start[k])}`);
-  call(lives.tools, (k) => `${lives.tools.tools[lives.tools.tool[k]] ?? "tool"}: ${duration(lives.tools.end[k] - lives.tools.start[k])}`);
+  call(turns, (k) => `turn ${k - turns.offset[place]}`);
+  call(tools, (k) => tools.tools[tools.tool[k]] ?? "tool");
   const step = optional(lives.step[place]);
   lines.push(step === null ? "not trained on" : `trained in step ${step}`);
   return lines;
@@ -79,11 +87,12 @@ function lifeFacts(lives, place, length) {
   const stale = optional(lives.stale[place]);
   const tokens = optional(lives.tokens[place]);
   const step = optional(lives.step[place]);
+  const took = duration(lives.end[place] - lives.start[place]);
   const facts = [
     ["status", lives.statuses[lives.status[place]]],
     ["group", lives.groups[lives.group[place]]],
     ["began", instant(lives.start[place], length)],
-    ["took", lives.open[place] ? `${duration(lives.end[place] - lives.start[place])} up to the run's end: it never ended` : duration(lives.end[place] - lives.start[place])],
+    ["took", lives.open[place] ? `${took} up to the run's end: it never ended` : took],
     ["turns", counted(lives.turns.offset[place + 1] - lives.turns.offset[place])],
     ["tool calls", counted(lives.tools.offset[place + 1] - lives.tools.offset[place])],
     ["generated tokens", tokens === null ? null : counted(tokens)],
@@ -101,13 +110,14 @@ function callsOf(lives, place) {
   const { turns, tools } = lives;
   for (let k = turns.offset[place]; k < turns.offset[place + 1]; k++) {
     const version = optional(turns.version[k]);
+    const engine = turns.engine[k] < 0 ? null : turns.engines[turns.engine[k]];
     rows.push({
       start: turns.start[k],
       end: turns.end[k],
       colour: "generating",
       kind: `turn ${k - turns.offset[place]}`,
       tokens: optional(turns.tokens[k]),
-      about: [turns.engine[k] < 0 ? null : turns.engines[turns.engine[k]], version === null ? null : `version ${version}`].filter(Boolean).join(", "),
+      about: [engine, version === null ? null : `version ${version}`].filter(Boolean).join(", "),
       status: "",
     });
   }
@@ -129,7 +139,8 @@ function callsOf(lives, place) {
 function bar(parts, label) {
   const svg = el("svg", { class: "bar", role: "img", "aria-label": label, preserveAspectRatio: "none" });
   for (const part of parts) {
-    const rect = el("rect", { class: part.colour ? `c-${part.colour}` : part.class, x: `${100 * part.from}%`, width: `${100 * Math.max(0, part.until - part.from)}%`, y: 0, height: "100%" });
+    const at = { x: `${100 * part.from}%`, width: `${100 * Math.max(0, part.until - part.from)}%` };
+    const rect = el("rect", { class: part.colour ? `c-${part.colour}` : part.class, y: 0, height: "100%", ...at });
     if (part.fill) rect.style.fill = part.fill;
     if (part.title) rect.append(el("title", { text: part.title }));
     svg.append(rect);
@@ -168,7 +179,8 @@ function showTrajectory(view, place, run) {
     );
   }
   const name = `trajectory ${lives.id[place]}`;
-  const scroll = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `table: ${name}` }, el("table", {}, el("thead", {}, head), rows));
+  const region = { class: "scroll", tabindex: 0, role: "region", "aria-label": `table: ${name}` };
+  const scroll = el("div", region, el("table", {}, el("thead", {}, head), rows));
   const download = el("button", {
     type: "button",
     class: "csv",

@@ -10,7 +10,8 @@ function el(tag, attributes, ...children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name === "text") made.textContent = value;
     else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   }
   for (const child of children) if (child !== null && child !== undefined) made.append(child);
   return made;
@@ -43,7 +44,11 @@ function instant(value, span) {
 
 const counted = (value) => value.toLocaleString("en-US");
 const share = (value) => `${(100 * value).toFixed(1)}%`;
-const shortNumber = (value) => (Number.isFinite(value) ? Number(value.toPrecision(3)).toLocaleString("en-US") : UNKNOWN);
+const shortNumber = (value) => (Number.isFinite(value) ? counted(Number(value.toPrecision(3))) : UNKNOWN);
+
+// A square in the colour of a phase or class, for the key of a chart.
+const swatch = (kind) =>
+  el("svg", { width: 12, height: 12, "aria-hidden": "true" }, el("rect", { class: kind, width: 12, height: 12 }));
 
 // The first place in ascending `values` that is not below `wanted`.
 function firstFrom(values, wanted) {

@@ -133,14 +133,17 @@ function stops(view, row) {
 function startKeys(view, canvas, actions) {
   const place = () => {
     if (view.cursor.row < 0) view.cursor.row = 0;
-    if (view.cursor.at === null || view.cursor.at < view.from || view.cursor.at > view.until) view.cursor.at = (view.from + view.until) / 2;
+    const { at } = view.cursor;
+    if (at === null || at < view.from || at > view.until) view.cursor.at = (view.from + view.until) / 2;
   };
   const tell = () => {
     const row = view.rows[view.cursor.row];
     if (!row) return;
     if (row.lives) {
+      const { lives } = view.model;
       const i = view.cursor.life;
-      actions.say(i >= 0 ? lifeWords(view.model.lives, i, null).join(", ") : `${counted(view.model.lives.id.length)} trajectories: comma and full stop go from one to the next`);
+      const all = `${counted(lives.id.length)} trajectories: comma and full stop go from one to the next`;
+      actions.say(i >= 0 ? lifeWords(lives, i, null).join(", ") : all);
     } else actions.say(whatIs(view, view.cursor.row, view.cursor.at)?.lines.join(", ") ?? "");
   };
   const next = (sign) => {
@@ -151,8 +154,9 @@ function startKeys(view, canvas, actions) {
       view.cursor.at = Math.min(view.model.length, Math.max(0, view.cursor.at + (sign * view.span) / 50));
       view.reveal(view.cursor.at, view.cursor.at);
     } else if (starts.length) {
-      let i = row.lives && view.cursor.life >= 0 ? view.cursor.life + sign : sign > 0 ? firstFrom(starts, view.cursor.at + view.model.tick) : firstFrom(starts, view.cursor.at) - 1;
-      i = Math.min(starts.length - 1, Math.max(0, i));
+      const after = firstFrom(starts, view.cursor.at + (sign > 0 ? view.model.tick : 0)) - (sign > 0 ? 0 : 1);
+      const wanted = row.lives && view.cursor.life >= 0 ? view.cursor.life + sign : after;
+      const i = Math.min(starts.length - 1, Math.max(0, wanted));
       const ends = row.lives ? view.model.lives.end : row.track.end;
       if (row.lives) {
         view.cursor.life = i;

@@ -30,7 +30,8 @@ function drawNow() {
   const { view } = stage;
   const step = byId("t-step");
   const chosen = view.model.steps.find(([number]) => String(number) === step.value);
-  if (chosen && (Math.abs(chosen[1] - view.from) > 0.01 * view.span || Math.abs(chosen[2] - view.until) > 0.01 * view.span)) step.value = "";
+  const off = chosen ? Math.abs(chosen[1] - view.from) + Math.abs(chosen[2] - view.until) : 0;
+  if (off > 0.01 * view.span) step.value = ""; // another stretch than that step's
   const width = byId("t-stage").clientWidth;
   if (width !== view.width) {
     view.width = width;
@@ -38,7 +39,9 @@ function drawNow() {
   }
   paint(view, byId("t-main"));
   paintOverview(view, byId("t-over"));
-  byId("t-how").textContent = `Shown: ${instant(view.from, view.span)} to ${instant(view.until, view.span)} of ${duration(view.model.length)} (${duration(view.span)}). ${view.words}`;
+  const [from, until] = [instant(view.from, view.span), instant(view.until, view.span)];
+  const shown = `Shown: ${from} to ${until} of ${duration(view.model.length)} (${duration(view.span)}).`;
+  byId("t-how").textContent = `${shown} ${view.words}`;
 }
 
 const actions = {
@@ -93,7 +96,7 @@ function showKeys(view) {
     if (track.names) track.names.forEach((name, code) => seen.set(track.labels[code], name));
     if (track.layers) for (const layer of track.layers) seen.set(layer.label, layer.name);
   }
-  const items = [...seen].map(([label, name]) => el("li", {}, el("svg", { width: 12, height: 12, "aria-hidden": "true" }, el("rect", { class: `c-${name}`, width: 12, height: 12 })), label));
+  const items = [...seen].map(([label, name]) => el("li", {}, swatch(`c-${name}`), label));
   if (view.model.syncs.length) items.push(el("li", { class: "dashed", text: "new weights visible" }));
   byId("t-keys").replaceChildren(...items);
 }
@@ -186,65 +189,9 @@ function linkStragglers() {
     for (const row of table.tBodies[0].rows) {
       const code = row.cells[0].querySelector("code");
       const id = code.textContent;
-      code.replaceWith(el("button", { type: "button", class: "link", text: id, onclick: () => actions.openNamed(0, id) }));
+      const open = () => actions.openNamed(0, id);
+      code.replaceWith(el("button", { type: "button", class: "link", text: id, onclick: open }));
     }
-  }
-}
-
-// Each table that a run's data hold, and how its rows are made when someone asks for them.
-function tablesOf(place) {
-  const data = runs.data(place);
-  const made = Object.entries(data.tables).map(([name, table]) => [name, () => [table.columns, ...table.rows]]);
-  const model = data.timeline;
-  if (!model) return made;
-  made.push(["trajectories", () => lifeRows(runs.model(place).lives)], ["turns", () => callRows(runs.model(place).lives, "turns")]);
-  made.push(["tool calls", () => callRows(runs.model(place).lives, "tools")]);
-  for (const group of new Set(model.tracks.map((track) => track.group))) made.push([group, () => trackRows(runs.model(place), group)]);
-  return made;
-}
-
-function lifeRows(lives) {
-  const rows = lives.id.map((id, i) => [id, lives.groups[lives.group[i]], lives.statuses[lives.status[i]], lives.start[i], lives.open[i] ? null : lives.end[i], optional(lives.step[i]), optional(lives.stale[i]), optional(lives.tokens[i]), lives.reward[i], lives.message[i]]);
-  return [["trajectory_id", "group_id", "status", "start_s", "end_s", "step_consumed", "staleness_at_start", "generated_tokens", "reward", "message"], ...rows];
-}
-
-function callRows(lives, kind) {
-  const rows = [];
-  lives.id.forEach((id, i) => {
-    const calls = lives[kind];
-    for (let k = calls.offset[i]; k < calls.offset[i + 1]; k++) {
-      const own = kind === "turns" ? [calls.engine[k] < 0 ? null : calls.engines[calls.engine[k]], optional(calls.version[k])] : [calls.tools[calls.tool[k]], calls.statuses[calls.status[k]], calls.argument[k], calls.detail[k]];
-      rows.push([id, k - calls.offset[i], calls.start[k], calls.end[k], optional(calls.tokens[k]), ...own]);
-    }
-  });
-  const own = kind === "turns" ? ["engine", "version_start"] : ["tool", "status", "argument", "detail"];
-  return [["trajectory_id", "number", "start_s", "end_s", "tokens", ...own], ...rows];
-}
-
-function trackRows(model, group) {
-  const tracks = model.tracks.filter((track) => track.group === group);
-  const rows = [];
-  for (const track of tracks) {
-    const bin = model.length / (track.bins || 1);
-    if (track.kind === "states") for (let i = 0; i < track.start.length; i++) rows.push([track.name, track.start[i], track.end[i], track.names[track.code[i]], null, null, null]);
-    for (let i = 0; i < (track.bins || 0); i++) {
-      if (track.kind === "shares") track.names.forEach((name, code) => track.shares[code * track.bins + i] && rows.push([track.name, i * bin, (i + 1) * bin, name, null, track.shares[code * track.bins + i] / 65535, null]));
-      else if (track.kind === "stack") {
-        for (const layer of track.layers) rows.push([track.name, i * bin, (i + 1) * bin, layer.name, null, layer.mean[i], null]);
-        rows.push([track.name, i * bin, (i + 1) * bin, "in flight", null, null, track.high[i]]);
-      }
-      else rows.push([track.name, i * bin, (i + 1) * bin, track.unit, track.low[i], track.mean[i], track.high[i]]);
-    }
-  }
-  return [["track", "start_s", "end_s", "what", "low", "mean_or_share", "high"], ...rows];
-}
-
-function showDownloads() {
-  for (let place = 0; place < runs.count; place++) {
-    const data = runs.data(place);
-    const buttons = tablesOf(place).map(([name, rows]) => el("button", { type: "button", text: name, "aria-label": `save ${name} of ${data.name} as CSV`, onclick: () => save(`${data.run}-${name}`, rows()) }));
-    if (runs.count > 1) byId("d-list").append(el("h3", { text: data.name }));
-    byId("d-list").append(el("p", { class: "downloads" }, ...buttons));
   }
 }
 

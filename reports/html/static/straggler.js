@@ -26,14 +26,15 @@ function showBatch(batch, batches, actions, room = MOST_BARS) {
     ? "shortest first; asynchronous, so each bar begins at its trajectory's own start"
     : "in order of completion, from the begin of the rollout phase";
   const cut = skipped ? ` Drawn: the ${counted(drawn)} latest.` : "";
-  byId("s-how").textContent = `Step ${batch.step}, ${counted(batch.id.length)} trajectories, ${order}.${cut} First shown: ${batches.how}.`;
+  const all = `Step ${batch.step}, ${counted(batch.id.length)} trajectories`;
+  byId("s-how").textContent = `${all}, ${order}.${cut} First shown: ${batches.how}.`;
   const keys = [];
   for (let n = fewest; n <= most; n += Math.max(1, Math.ceil((most - fewest + 1) / 9))) {
-    const swatch = el("svg", { width: 12, height: 12, "aria-hidden": "true" }, el("rect", { width: 12, height: 12 }));
-    swatch.firstChild.style.fill = shade(n, fewest, most);
-    keys.push(el("li", {}, swatch, `${n} ${n === 1 ? "tool call" : "tool calls"}`));
+    const square = swatch(null);
+    square.firstChild.style.fill = shade(n, fewest, most);
+    keys.push(el("li", {}, square, `${n} ${n === 1 ? "tool call" : "tool calls"}`));
   }
-  if (batch.gap !== null) keys.push(el("li", {}, el("svg", { width: 12, height: 12, "aria-hidden": "true" }, el("rect", { width: 12, height: 12, class: "tail" })), "median to last"));
+  if (batch.gap !== null) keys.push(el("li", {}, swatch("tail"), "median to last"));
   byId("s-keys").replaceChildren(...keys);
   const rows = [];
   for (let i = skipped; i < batch.id.length; i++) {
@@ -42,12 +43,14 @@ function showBatch(batch, batches, actions, room = MOST_BARS) {
     const parts = [];
     if (batch.gap !== null) parts.push({ class: "tail", from: at(batch.median), until: at(batch.last) });
     parts.push({ fill: shade(calls[i], fewest, most), from: at(start[i]), until: at(end[i]), title: words });
-    const name = el("button", { type: "button", class: "name link", text: batch.id[i], onclick: () => actions.open(batch.id[i]) });
+    const open = () => actions.open(batch.id[i]);
+    const name = el("button", { type: "button", class: "name link", text: batch.id[i], onclick: open });
     rows.push(el("div", { class: "row thin" }, name, bar(parts, words), el("span", { class: "value", text: value })));
   }
   if (skipped) {
-    const all = () => showBatch(batch, batches, actions, Infinity);
-    rows.unshift(el("p", {}, el("button", { type: "button", text: `Draw all ${counted(batch.id.length)}`, onclick: all })));
+    const more = () => showBatch(batch, batches, actions, Infinity);
+    const words = `Draw all ${counted(batch.id.length)}`;
+    rows.unshift(el("p", {}, el("button", { type: "button", text: words, onclick: more })));
   }
   byId("s-rows").replaceChildren(...rows);
 }
@@ -64,7 +67,8 @@ function startStragglers(runs, actions) {
     const known = [...batches().steps];
     const chosen = known.length ? known[0].step : "";
     known.sort((a, b) => a.step - b.step);
-    step.replaceChildren(...known.map((one) => el("option", { value: one.step, text: one.gap === null ? `${one.step}` : `${one.step} (gap ${duration(one.gap)})` })));
+    const words = (one) => (one.gap === null ? `${one.step}` : `${one.step} (gap ${duration(one.gap)})`);
+    step.replaceChildren(...known.map((one) => el("option", { value: one.step, text: words(one) })));
     step.value = String(chosen);
     step.closest("label").hidden = !known.length;
     if (!known.length) {
