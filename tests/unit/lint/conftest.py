@@ -33,7 +33,7 @@ def gpu_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunTables]:
     runs = {}
     for placement in ("colocated", "disaggregated", "async"):
         gpus = Gpus(train=2, rollout=2)
-        spec = make_spec(placement, device=Device.CUDA, gpus=gpus, batch_size=4, group_size=2, steps=8)
+        spec = make_spec(placement, device=Device.CUDA, gpus=gpus, batch_size=4, group_size=2, steps=7)
         folder = tmp_path_factory.mktemp("gpu") / f"20261129T150000Z-skyrl-{placement}-abc123"
         runs[placement] = collect(write_gpu_run(folder, spec))
     return runs
