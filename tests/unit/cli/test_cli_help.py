@@ -21,6 +21,7 @@ VERBS = (
     "check",
     "baseline",
     "history",
+    "workshop",
     "import",
     "lint",
     "list",
@@ -28,6 +29,10 @@ VERBS = (
     "tools",
     "env",
     "doctor",
+    "simulate",
+    "calibrate",
+    "plan",
+    "score",
 )
 
 
