@@ -57,6 +57,7 @@ function paintAxis(pen, view) {
       pen.globalAlpha = 1;
     }
     const [from, until] = [Math.max(view.x(start), view.left), Math.min(view.x(end), view.width)];
+    if (until - from < 2) continue; // no more than its edge is in view
     const text = until - from > 60 ? `step ${step}` : String(step);
     const need = pen.measureText(text).width + 6;
     const middle = Math.min(Math.max((from + until) / 2, view.left + need / 2), view.width - need / 2);
