@@ -184,6 +184,21 @@ def test_steps_paired_by_plan_do_not_hold_the_plans_own_spread() -> None:
     assert paired.low < 1.05 < paired.high
 
 
+def test_intervals_of_paired_steps_cover_what_steps_vary_by() -> None:
+    rng = np.random.default_rng(8)
+    trials, hits = 600, 0
+    for _ in range(trials):
+        work = np.exp(rng.normal(0.0, 0.4, 12))
+        a = {f"p{i}": float(s * np.exp(rng.normal(0, 0.05))) for i, s in enumerate(work)}
+        b = {f"p{i}": float(1.1 * s * np.exp(rng.normal(0, 0.05))) for i, s in enumerate(work)}
+        found = compare_steps(a, b, "ratio")
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 1.1 <= found.high
+    assert 0.92 <= hits / trials <= 0.98
+
+
 def test_steps_without_common_plans_are_not_paired() -> None:
     assert compare_steps({"p1": 1.0, "p2": 1.0}, {"p3": 1.0, "p4": 1.0}, "ratio") is None
 
