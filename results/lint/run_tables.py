@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from results.lint import identities
 from results.lint.check import Check
@@ -16,7 +17,7 @@ from results.lint.findings import Linted
 from results.lint.quantity import Quantity
 from results.schema import COLUMNS, FLOAT, INT
 from results.store import RunTables
-from results.tracks import floats
+from results.tracks import floats, ints
 
 MOST_ROWS = 20  # findings of one identity in one table; the rest are counted
 COUNTED = {"token", "turn", "call", "byte", "trajectory", "error", "event", "line", "request", "comparison", "row"}
@@ -138,15 +139,25 @@ def _forward(rows: _Rows, run: RunTables, name: str) -> None:
     rows.check("start_before_end", known & (end < start), int(known.sum()), name, made)
 
 
+def _series(table: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.int64]:
+    """A number for each row, equal where its keys are equal."""
+    codes = np.zeros(table.num_rows, dtype=np.int64)
+    for key in keys:
+        encoded = pc.dictionary_encode(table.column(key).combine_chunks())
+        codes = codes * (len(encoded.dictionary) + 1) + ints(encoded.indices, -1) + 1
+    return codes
+
+
 def _growing(rows: _Rows, run: RunTables, name: str, keys: Sequence[str], column: str) -> None:
     """Each reading of a counter against the next one of its series, in the order of time."""
     table = run.part(name, [*keys, "mono_ns", column])
     known = np.flatnonzero(~np.isnan(floats(table.column(column))))
     if known.size < 2:
         return
-    frame = table.take(pa.array(known)).to_pandas().assign(row=known).sort_values([*keys, "mono_ns"], kind="stable")
-    values, places = frame[column].to_numpy(np.float64), frame["row"].to_numpy(np.int64)
-    series = frame.groupby(list(keys), sort=False, dropna=False).ngroup().to_numpy(np.int64)
+    series = _series(table, keys)[known]
+    order = np.lexsort((ints(table.column("mono_ns"))[known], series))
+    series, places = series[order], known[order]
+    values = floats(table.column(column))[places]
     same = series[1:] == series[:-1]
 
     def made(place: int) -> tuple[Check, str]:
