@@ -1,6 +1,6 @@
 """The straggler chart: one bar per trajectory of one batch, sorted by completion, coloured by tool calls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,9 +72,10 @@ def choose_batch(
     if trajectories.empty or "step_consumed" not in trajectories:
         return None
     used = trajectories[trajectories["step_consumed"].isin(list(steps))]
-    consumed = used["step_consumed"]
+    phases = _phases(spans)
     made = [
-        _batch(step, used[consumed == step], spans, relative=relative) for step in sorted({int(s) for s in consumed})
+        _batch(int(str(step)), rows, phases, relative=relative)
+        for step, rows in used.groupby("step_consumed", sort=True)
     ]
     if not made:
         return None
@@ -134,10 +135,11 @@ def draw(batch: Batch, foot: str) -> Figure:
     return made
 
 
-def _batch(step: int, rows: pd.DataFrame, spans: pd.DataFrame, *, relative: bool) -> Batch:
+def _batch(step: int, rows: pd.DataFrame, phases: Mapping[int, tuple[int, int]], *, relative: bool) -> Batch:
     starts = rows["start_ns"].to_numpy(dtype=np.int64)
     ends = rows["end_ns"].to_numpy(dtype=np.int64)
-    begin, finish = _phase(step, spans, int(starts.min()), int(ends.max()))
+    # The native span of the rollout phase, else what the trajectories themselves cover.
+    begin, finish = phases.get(step, (int(starts.min()), int(ends.max())))
     origin = starts if relative else np.full_like(starts, begin)
     bars = sorted(
         (
@@ -161,19 +163,18 @@ def _batch(step: int, rows: pd.DataFrame, spans: pd.DataFrame, *, relative: bool
     )
 
 
-def _phase(step: int, spans: pd.DataFrame, first_start: int, last_end: int) -> tuple[int, int]:
-    """Begin and end of the step's rollout phase: the native span, else what the trajectories themselves cover."""
+def _phases(spans: pd.DataFrame) -> dict[int, tuple[int, int]]:
+    """Begin and end of each step's rollout phase, by its native spans."""
     if spans.empty:
-        return first_start, last_end
+        return {}
     native = spans[
-        (spans["step"] == step)
-        & spans["phase"].isin(["generation", "wait_rollout"])
+        spans["phase"].isin(["generation", "wait_rollout"])
         & spans["trajectory_id"].isna()
+        & spans["step"].notna()
         & ~spans["container"].fillna(value=False).astype(bool)
     ]
-    if native.empty:
-        return first_start, last_end
-    return int(native["start_ns"].min()), int(native["end_ns"].max())
+    edges = native.groupby("step").agg(begin=("start_ns", "min"), end=("end_ns", "max"))
+    return {int(step): (int(begin), int(end)) for step, begin, end in edges.itertuples()}
 
 
 def _words(batch: Batch) -> tuple[str, str]:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from harness.protocol.spec import Load
 from results.store import RunTables
 
@@ -48,11 +51,9 @@ def answers(run: RunTables) -> Answers:
     if run.spec.load is not Load.LIVE:
         return Answers(why_none=f"load {run.spec.load.value}: the plan decides, nothing is answered")
     judged = _judged(run)
-    rows: list[dict[str, Any]] = [
-        row
-        for row in run.tables["trajectories"].to_pylist()
-        if row["trajectory_id"] in judged and row["status"] == "ok"
-    ]
+    lives = run.tables["trajectories"]
+    ok = pc.and_(pc.equal(lives["status"], "ok"), pc.is_in(lives["trajectory_id"], pa.array(list(judged), pa.string())))
+    rows: list[dict[str, Any]] = lives.filter(ok).to_pylist()
     if not rows:
         return Answers(why_none="no trajectory was judged")
     said = [judged[row["trajectory_id"]] for row in rows]
@@ -109,8 +110,9 @@ def _of(count: int, of: int, one: str, many: str) -> str:
 def _judged(run: RunTables) -> dict[str, dict[str, Any]]:
     """What was recorded of the judging, by trajectory."""
     found: dict[str, dict[str, Any]] = {}
-    for span in run.tables["spans"].select(["native_name", "trajectory_id", "attributes_json"]).to_pylist():
-        if span["native_name"] == NATIVE_NAME and span["trajectory_id"] and span["attributes_json"]:
+    spans = run.tables["spans"].select(["native_name", "trajectory_id", "attributes_json"])
+    for span in spans.filter(pc.equal(spans["native_name"], NATIVE_NAME)).to_pylist():
+        if span["trajectory_id"] and span["attributes_json"]:
             found[span["trajectory_id"]] = json.loads(span["attributes_json"])
     return found
 

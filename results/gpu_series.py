@@ -37,11 +37,12 @@ def readings_of(run: RunTables, gpus: Sequence[str]) -> tuple[dict[str, GpuReadi
     for batch in run.batches("samples", COLUMNS, text=("gpu",)):
         read = pc.max(batch.column("mono_ns").filter(batch.column("gpu").is_valid())).as_py()
         latest = read if latest is None or (read is not None and read > latest) else latest
+        times = batch.column("mono_ns").to_numpy()
+        columns = {name: floats(batch.column(name)) for name in (*_PLAIN, *_OF_CLOCK)}
+        clock, reasons, used = (columns.pop(name) for name in _OF_CLOCK)
+        columns[BUSY_CLOCK] = busy_clock(clock, reasons, used)
         for number, rows in _by_gpu(batch, gpus):
-            columns = {name: floats(batch.column(name))[rows] for name in (*_PLAIN, *_OF_CLOCK)}
-            clock, reasons, used = (columns.pop(name) for name in _OF_CLOCK)
-            columns[BUSY_CLOCK] = busy_clock(clock, reasons, used)
-            parts[number].take(batch.column("mono_ns").to_numpy()[rows], columns)
+            parts[number].take(times[rows], {name: values[rows] for name, values in columns.items()})
     found = {}
     for gpu, part in zip(gpus, parts, strict=True):
         shared: list[Ints] = []
@@ -54,9 +55,11 @@ def series_of(run: RunTables, gpus: Sequence[str], columns: Sequence[str]) -> di
     """The readings of some columns, by GPU and column."""
     parts = [_Parts() for _ in gpus]
     for batch in run.batches("samples", ("mono_ns", "gpu", *columns), text=("gpu",)):
-        filled = [name for name in columns if batch.column(name).null_count < batch.num_rows]
+        filled = {
+            name: floats(batch.column(name)) for name in columns if batch.column(name).null_count < batch.num_rows
+        }
         for number, rows in _by_gpu(batch, gpus) if filled else ():
-            values = {name: floats(batch.column(name))[rows] for name in filled}
+            values = {name: values[rows] for name, values in filled.items()}
             parts[number].take(batch.column("mono_ns").to_numpy()[rows], values)
     return {gpu: {name: part.joined(name, []) for name in columns} for gpu, part in zip(gpus, parts, strict=True)}
 

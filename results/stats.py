@@ -124,10 +124,10 @@ def effective_n(series: Numbers) -> float:
     variance = float(x @ x)
     if variance <= 0:
         return float(n)
-    rho = np.correlate(x, x, mode="full")[n - 1 :] / variance
     time = -1.0
     for lag in range(0, n - 1, 2):
-        pair = float(rho[lag] + rho[lag + 1])
+        # Lag by lag: few are needed, and all of them are as much work as the square of the series is long.
+        pair = float(x[: n - lag] @ x[lag:] + x[: n - lag - 1] @ x[lag + 1 :]) / variance
         if pair <= 0:
             break
         time += 2 * pair

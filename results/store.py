@@ -189,7 +189,8 @@ class StoredTables(Mapping[str, pa.Table]):
             return
         try:
             with pq.ParquetFile(path, read_dictionary=list(text)) as file:
-                yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+                for group in range(file.num_row_groups):
+                    yield from file.read_row_group(group, columns=list(columns)).to_batches()
         except (pa.ArrowException, OSError) as error:
             raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
 
@@ -240,8 +241,9 @@ class TableWriter:
     def __enter__(self) -> "TableWriter":
         self._file = self._temporary.open("wb")
         try:
-            # Readings hardly repeat: a dictionary of them is made, and then given up.
-            repeating = [field.name for field in self._schema if field.type != pa.float64()]
+            # Readings and instants hardly repeat: a dictionary of them would be made, and then given up.
+            often = [field.name for field in self._schema if field.type != pa.float64()]
+            repeating = [name for name in often if not name.endswith("_ns")]
             self._writer = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION, use_dictionary=repeating)
         except BaseException:
             self._leave()
