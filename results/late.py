@@ -42,7 +42,7 @@ class Late:
     @property
     def other_s(self) -> float:
         """Neither with a turn open nor in a tool: the agent's own time, rewards, waiting to be scheduled."""
-        return self.duration_s - self.generating_s - self.tool_s
+        return round(self.duration_s - self.generating_s - self.tool_s, 9) + 0.0  # events know nanoseconds; and no -0
 
 
 def late(run: RunTables, steps: Collection[int], most: int = MOST) -> tuple[Late, ...]:
