@@ -48,8 +48,8 @@ def plan_page(plan: Plan) -> list[str]:
         lines.append(f"- **{escape(one.words)}**: {spread}. {escape(one.reason)}.")
     if calibration.power_scale != 1:
         lines.append(
-            f"- All shares of power are scaled by {number(calibration.power_scale)}, with which the published placement "
-            f"draws the published {percent(calibration.power_ratio or 0.0)}."
+            f"- All shares of power are scaled by {number(calibration.power_scale)}, with which the published "
+            f"placement draws the published {percent(calibration.power_ratio or 0.0)}."
         )
     if not priors:
         lines.append("- none beside the calibration's own constants")

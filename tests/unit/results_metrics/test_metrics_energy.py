@@ -328,3 +328,19 @@ def test_a_clock_that_steps_while_the_gpu_works_is_told(clock: Power, idle: Powe
     assert ("clock_step" in found[0].reasons) == stepped
     assert found[0].verdict == ("warn" if stepped else "ok")
     assert "clock_step" not in found[1].reasons  # its clock is not known
+
+
+@pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("sensor", ["power_instant_watts", "energy_joules", "power_limit_watts"])
+def test_a_sensor_that_says_nothing_finite_is_one_that_is_not_there(sensor: str, nonsense: float) -> None:
+    """None of its readings is a number: the GPU's other sensors, and the other GPU, keep their figures."""
+    history = _history()
+    _sample(history, "GPU-1", _flat(300))
+    for at in np.arange(0.03, 140, 0.1):
+        row = {"energy_joules": 5000 + at * 100, "power_instant_watts": 100.0, "power_limit_watts": LIMIT}
+        history.add("samples", gpu="GPU-0", mono_ns=ns(at), **row | {sensor: nonsense})
+    found = _found(history)
+    known = sensor != "power_limit_watts"
+    assert found.joules == pytest.approx(400 * 100, rel=1e-3)
+    assert (found.power_utilisation is not None) == known
+    assert all("nan" not in str(each.joules) for each in found.gpus)
