@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -12,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from reports import style
+
+Ns = npt.NDArray[np.int64]
 
 FEWEST = 4  # fewer trajectories have no meaningful median-to-last gap (MEASURING.md, "Straggler wait")
 _NAMED_BARS = 40  # more bars than this carry no label each
@@ -73,20 +76,23 @@ def choose_batch(
         return None
     used = trajectories[trajectories["step_consumed"].isin(list(steps))]
     phases = _phases(spans)
-    made = [
-        _batch(int(str(step)), rows, phases, relative=relative)
-        for step, rows in used.groupby("step_consumed", sort=True)
-    ]
-    if not made:
+    used = used.sort_values("step_consumed", kind="stable")
+    consumed = used["step_consumed"].to_numpy(np.int64)
+    numbers, firsts = np.unique(consumed, return_index=True)
+    if not numbers.size:
         return None
-    ranked = sorted((batch for batch in made if batch.gap_s is not None), key=lambda b: (b.gap_s or 0.0, b.step))
-    if not ranked:
-        return made[0]
-    chosen = ranked[(len(ranked) - 1) // 2]
-    if len(ranked) == 1:
-        return chosen
-    choice = f"step {chosen.step}, the one with the median gap of {len(ranked)} steps"
-    return replace(chosen, choice=choice)
+    parts = list(zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), consumed.size], strict=True))
+    starts, ends = used["start_ns"].to_numpy(np.int64), used["end_ns"].to_numpy(np.int64)
+    gaps = [
+        (_gap_s(ends[a:b], starts[a:b] if relative else phases.get(step, (int(starts[a:b].min()), 0))[0]), step)
+        for step, a, b in parts
+    ]
+    ranked = sorted((gap, step) for gap, step in gaps if gap is not None)
+    chosen = ranked[(len(ranked) - 1) // 2][1] if ranked else parts[0][0]
+    made = _batch(chosen, used[consumed == chosen], phases, relative=relative)
+    if len(ranked) < 2:
+        return made
+    return replace(made, choice=f"step {chosen}, the one with the median gap of {len(ranked)} steps")
 
 
 def draw(batch: Batch, foot: str) -> Figure:
@@ -133,6 +139,14 @@ def draw(batch: Batch, foot: str) -> Figure:
     _mark_gap(axes, batch, end)
     _key(made, axes, fewest, most, palette)
     return made
+
+
+def _gap_s(ends: Ns, origin: Ns | int) -> float | None:
+    """The gap of a batch (see `Batch.gap_s`), without its bars."""
+    if ends.size < FEWEST:
+        return None
+    ordered = np.sort((ends - origin) / 1e9)
+    return float(ordered[-1] - ordered[(ordered.size + 1) // 2 - 1])
 
 
 def _batch(step: int, rows: pd.DataFrame, phases: Mapping[int, tuple[int, int]], *, relative: bool) -> Batch:
