@@ -142,8 +142,15 @@ class _Calls:
 
     def those(self, rows: npt.NDArray[np.bool_]) -> "_Calls":
         """Some of them."""
-        each = (self.tool, self.status, self.took, self.planned, self.served, self.wire_bytes)
-        return _Calls(self.table, *(values[rows] for values in each))
+        return _Calls(
+            self.table,
+            self.tool[rows],
+            self.status[rows],
+            self.took[rows],
+            self.planned[rows],
+            self.served[rows],
+            self.wire_bytes[rows],
+        )
 
 
 def _is_none(texts: Texts) -> npt.NDArray[np.bool_]:
