@@ -85,7 +85,8 @@ def test_a_run_on_three_nodes_of_a_job(srun):
     from adapters.base import load_adapter
 
     asked = {"framework": "simulated", "placement": "async", "device": "cpu", "nodes": 3, "steps": 4, "warmup_steps": 1}
-    spec = resolve({**asked, "latency_scale": 0.2}).spec
+    # Real seconds, and enough of them for three agents to start on a machine that does other things.
+    spec = resolve({**asked, "latency_scale": 4.0}, overrides=["clock=real"]).spec
     result = run(spec, load_adapter("simulated"), srun / "runs")
     said = (result.run_dir / "logs" / "nodes.log").read_text()
     assert result.status == "finished", (result.reason, said)
