@@ -19,6 +19,7 @@ from results.window import Window
 
 SAMPLES = 1_024  # of a law that are kept: quantiles, when there are more
 FEWEST_TURNS = 20
+REWEIGHTED = 20  # times at most; it settles in about five
 RESAMPLES = 200
 Floats = npt.NDArray[np.float64]
 
@@ -83,6 +84,8 @@ class _Turns:
     @classmethod
     def of(cls, run: RunTables, window: Window) -> "_Turns":
         table = run.tables["turns"]
+        if table.num_rows < FEWEST_TURNS:
+            raise SpecError(f"{run.run_id}: {table.num_rows} turns on record; a fit needs {FEWEST_TURNS}")
         start, end = ints(table.column("start_ns")) / 1e9, ints(table.column("end_ns")) / 1e9
         tokens = floats(table.column("generated_tokens"))
         engines = table.column("engine").to_pylist()
@@ -112,7 +115,7 @@ def mean_running(start: Floats, end: Floats) -> Floats:
 
 
 def _generation(run: RunTables, turns: _Turns) -> tuple[dict[str, Constant], Fit]:
-    """Seconds a token = base + slope x (sequences beside it): least squares on the turns' seconds, slope >= 0.
+    """Seconds a token = base + slope x (sequences beside it), fitted to the turns' seconds; slope >= 0.
 
     Intervals by resampling whole trajectories (their turns share an engine and a time of day).
     """
@@ -149,15 +152,23 @@ def _generation(run: RunTables, turns: _Turns) -> tuple[dict[str, Constant], Fit
 
 
 def _line(tokens: Floats, beside: Floats, seconds: Floats) -> tuple[float, float]:
-    """Base and slope, neither below 0, weighted so that a turn's error counts as a share of it."""
-    weight = 1 / seconds
-    alone, further = tokens * weight, tokens * beside * weight
-    found = np.linalg.lstsq(np.stack((alone, further), axis=1), np.ones(seconds.size), rcond=None)[0]
-    base, slope = float(found[0]), float(found[1])
-    if slope < 0:
-        return float(alone.sum() / (alone @ alone)), 0.0
-    if base <= 0:
-        return 1e-9, float(further.sum() / (further @ further))
+    """Base and slope, neither below 0: least squares weighted by 1 / the EXPECTED seconds, and so again until it settles.
+
+    With these weights (quasi-likelihood of a variance that grows with the mean; Wedderburn 1974, Biometrika 61) the
+    fitted seconds add up to the measured ones. Weights of the measured seconds would make long turns count too little.
+    """
+    further = tokens * beside
+    base, slope = float(seconds.sum() / tokens.sum()), 0.0
+    for _ in range(REWEIGHTED):
+        root = np.sqrt(np.maximum(tokens * base + further * slope, 1e-12))
+        found = np.linalg.lstsq(np.stack((tokens / root, further / root), axis=1), seconds / root, rcond=None)[0]
+        before, (base, slope) = (base, slope), (float(found[0]), float(found[1]))
+        if slope < 0:
+            return float(seconds.sum() / tokens.sum()), 0.0
+        if base <= 0:
+            return 1e-9, float(seconds.sum() / further.sum())
+        if abs(base - before[0]) <= 1e-9 * base and abs(slope - before[1]) <= 1e-9 * base:
+            break
     return base, slope
 
 

@@ -55,6 +55,18 @@ def test_a_line_is_found_under_noise(seed):
     assert slope == pytest.approx(0.003, rel=0.1)
 
 
+@pytest.mark.parametrize("noise", [0.1, 0.3, 0.5])
+def test_fitted_seconds_add_up_to_the_measured_ones_however_noisy(noise):
+    """What a turn takes on average is what a rollout phase is made of: noise of one side must not draw it down."""
+    random = np.random.default_rng(1)
+    tokens, beside = random.uniform(100, 1000, 5000), random.uniform(0, 7, 5000)
+    expected = tokens * (0.02 + 0.003 * beside)
+    seconds = expected * np.exp(random.normal(-(noise**2) / 2, noise, 5000))  # of mean 1
+    base, slope = _line(tokens, beside, seconds)
+    assert math.fsum(tokens * (base + slope * beside)) == pytest.approx(math.fsum(seconds), rel=1e-6)
+    assert (base, slope) == (pytest.approx(0.02, rel=0.05), pytest.approx(0.003, rel=0.05))
+
+
 def test_speed_that_no_load_slows_has_no_slope_below_zero():
     tokens, beside = np.full(50, 100.0), np.linspace(0, 7, 50)
     base, slope = _line(tokens, beside, tokens * (0.02 - 0.001 * beside))
@@ -79,6 +91,12 @@ def test_a_run_s_own_step_comes_out_of_its_calibration(case):
 def test_a_calibration_is_read_back(tmp_path, study):
     write(study, tmp_path / "c.json")
     assert read(tmp_path / "c.json") == study
+
+
+def test_a_run_without_turns_is_said(case):
+    tables = {**case.run.tables, "turns": case.run.tables["turns"].slice(0, 0)}
+    with pytest.raises(SpecError, match="0 turns on record"):
+        calibrate_run(replace(case.run, tables=tables), case.figures)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 2}', '{"format": 1, "colour": 1}'])
