@@ -180,23 +180,27 @@ def advance(
                     held[nheld] = group
                     nheld += 1
             if nheld == batch:
+                sum_start = 0
+                sum_moved = 0
                 for one in range(batch):
                     group = held[one]
                     for one_of in range(g):
                         member = group * g + one_of
                         age = taken - member_version[member]
-                        st[SUM_START] += age
+                        sum_start += age
                         at_start[min(age, bins - 1)] += 1
                         if bound >= 0 and age > bound:
                             st[VIOLATIONS] += 1
                         age = taken - member_taken[member]
-                        st[SUM_MOVED] += age
+                        sum_moved += age
                         at_moved[min(age, bins - 1)] += 1
                         number = group_first[group] + one_of
                         if number < recorded:
                             rec_update[number] = taken
                     free_groups[nfree] = group
                     nfree += 1
+                st[SUM_START] += sum_start
+                st[SUM_MOVED] += sum_moved
                 nheld = 0
                 taken_s[taken] = now
                 left[taken] = nqueue
