@@ -34,6 +34,7 @@ ROUNDS = 5
 UPDATES_OURS, UPDATES_THEIRS = 30_000, 1_500
 MANY_UPDATES = 156_250  # of 64: 10**7
 LIMITS = {"uncapped_over_simpy": 20.0, "capped_over_simpy": 10.0, "many_cpu_s": 3.0, "many_peak_bytes": 1e9}
+PARTS = ("compiled", "draws", "engine", "heap", "kernel", "model", "scalar", "state")  # what is measured
 Model = Callable[[Sequence[float], int | None, int], list[float]]
 
 
@@ -205,7 +206,7 @@ def main() -> int:
         {**figures, "limits": LIMITS},
         ok=ok,
         description=__doc__ or "",
-        sources=("results/planner", "benchmarks/simulator.py"),
+        sources=("benchmarks/simulator.py", *(f"results/planner/{name}.py" for name in PARTS)),
         record=record,
     )
 
