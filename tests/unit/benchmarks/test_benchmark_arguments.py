@@ -26,24 +26,29 @@ def rows(tracked: ModuleType) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.parametrize("share", [0.01, 0.2])
+@pytest.mark.parametrize(("share", "on_time", "ok"), [(0.01, 1.0, True), (0.02, 1.0, False), (0.01, 0.98, False)])
 @pytest.mark.parametrize("record", [True, False])
-def test_sampler_cost_has_a_limit_and_is_recorded(
-    tracked: ModuleType, monkeypatch: pytest.MonkeyPatch, share: float, record: bool
+def test_sampler_cost_has_limits_and_is_recorded(
+    tracked: ModuleType, monkeypatch: pytest.MonkeyPatch, share: float, on_time: float, ok: bool, record: bool
 ) -> None:
     import sampler_cost
 
-    measured = {"sampler_core_ratio": share, "bare_loop_core_ratio": 0.01, "memory_bytes": 1.0}
+    measured = {"sampler_core_ratio": 0.03, "sampler_own_core_ratio": share, "memory_bytes": 1.0}
+    measured |= {"bare_loop_core_ratio": 0.01, "bare_loop_own_core_ratio": 0.01, "zeus_core_ratio": "not installed"}
     monkeypatch.setattr(sampler_cost, "measure", lambda *_, **__: measured)
+    monkeypatch.setattr(sampler_cost, "on_time", lambda *_, **__: {"ticks": 1000, "on_time": on_time})
     monkeypatch.setattr(sampler_cost, "compile_stand_in", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["sampler_cost.py", "--repeats", "2", *(["--record"] if record else [])])
-    assert sampler_cost.main() == (0 if share <= 0.05 else 1)
+    assert sampler_cost.main() == (0 if ok else 1)
     found = rows(tracked)
     assert len(found) == record
     for row in found:
-        assert (row["benchmark"], row["ok"], row["rounds"]) == ("sampler_cost", share <= 0.05, 2)
-        assert (row["gpus"], row["hz"], row["limits"]) == (8, 10.0, {"sampler_core_ratio": 0.05})
-        assert row["sampler_core_ratio"]["median"] == share
+        assert (row["benchmark"], row["ok"], row["rounds"]) == ("sampler_cost", ok, 2)
+        assert (row["gpus"], row["hz"]) == (8, 10.0)
+        assert row["limits"] == {"sampler_own_core_ratio": 0.01, "on_time": 0.99}
+        assert row["sampler_own_core_ratio"]["median"] == share
+        against = {"bare_loop": 3.0, "nvitop": "not asked for: --peers PYTHON", "zeus": "not installed"}
+        assert row["against"] == against
 
 
 @pytest.mark.parametrize("record", [True, False])
