@@ -111,7 +111,7 @@ def _moved(versions: tuple[tuple[str, ...], tuple[str, ...]]) -> bool:
 
 def _log(spread: str, repository: Path) -> list[str]:
     """The commits between, as the repository's log has them."""
-    command = ["git", "-C", str(repository), "log", "--format=%h %s", spread, "--"]
+    command = ["git", "-C", str(repository), "log", "--format=%h %s", "--end-of-options", spread, "--"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError:

@@ -80,9 +80,11 @@ def withdraw_run(run_id: str, why: str, who: str | None, folder: Path) -> None:
 @_FOLDER
 def trust_person(person: str, no_longer: bool, why: str, who: str | None, folder: Path) -> None:
     """Let PERSON accept and withdraw runs; or, with --no-longer, no more."""
-    from results.baselines.ledger import DISTRUST, TRUST, Entry, append
+    from results.baselines.ledger import DISTRUST, TRUST, Entry, append, read, standing
 
     action = DISTRUST if no_longer else TRUST
+    if no_longer and standing(read(folder)).trusted == {person}:
+        raise SpecError(f"{person} is the only one trusted in {folder}: let someone else be trusted first")
     try:
         append(folder, [Entry(utc=_now(), who=who or _me(), action=action, what=person, why=why)])
     except OSError as error:

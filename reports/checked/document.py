@@ -9,7 +9,10 @@ from results.comparing.claims import Gate
 
 
 def document(cells: Sequence[CellCheck]) -> dict[str, Any]:
-    """Everything that the page says, as JSON values; unknown is null. Changes are shares (0.1: 10 % worse)."""
+    """Everything that the page says, as JSON values; unknown is null.
+
+    Changes are shares (0.1: 10 % worse) where `kind` is `ratio`, else differences in the measure's unit.
+    """
     return {"outcome": outcome(cells).value, "cells": [_cell(cell) for cell in cells]}
 
 
@@ -34,6 +37,7 @@ def _gate(one: Gate) -> dict[str, Any]:
     return {
         "measure": one.measure.name,
         "unit": one.measure.unit,
+        "kind": one.measure.kind if contrast is None else contrast.kind,
         "failed": one.failed,
         "underpowered": one.underpowered,
         "worse_by": one.change,

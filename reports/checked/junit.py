@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from reports.checked.page import values
+from reports.checked.page import value_line
 from results.baselines.check import CellCheck
 
 # Characters that XML 1.0 has no way to write.
@@ -17,7 +17,7 @@ def junit(cells: Sequence[CellCheck]) -> bytes:
     for cell in cells:
         cases = [("runs", cell.problems, cell.thin)]
         for one in cell.gates:
-            said = one.why or values(cell)
+            said = one.why or value_line(one)
             cases.append(
                 (
                     one.measure.name,

@@ -99,11 +99,11 @@ def _seen(one: Gate) -> str:
     return "passed" if one.change >= 0 else "passed, not worse"
 
 
-def values(cell: CellCheck) -> str:
-    """One line per gate, for a log or a test report."""
-    return "\n".join(
-        f"{one.measure.name}: "
-        + (one.why if one.change is None else f"{percent(one.change)} worse")
-        + (", failed" if one.failed else ", underpowered" if one.underpowered else "")
-        for one in cell.gates
-    )
+def value_line(one: Gate) -> str:
+    """One gate in a line, for a log or a test report."""
+    said = ", failed" if one.failed else ", underpowered" if one.underpowered else ""
+    if one.change is None or one.contrast is None:
+        return f"{one.measure.name}: {one.why}{said}"
+    size = abs(one.change)
+    text = percent(size) if one.contrast.kind == "ratio" else f"{number(size)} {one.measure.unit}"
+    return f"{one.measure.name}: {text} {'worse' if one.change >= 0 else 'better'}{said}"

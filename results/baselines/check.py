@@ -66,8 +66,8 @@ def cell_name(run: RunMeasures) -> str:
 
 def occasions(runs: Iterable[RunMeasures]) -> int:
     """On how many occasions runs were made; those without a start on record are of no occasion."""
-    starts = sorted(datetime.fromisoformat(run.started_utc) for run in runs if run.started_utc)
-    starts = [start if start.tzinfo else start.replace(tzinfo=UTC) for start in starts]
+    read = [datetime.fromisoformat(run.started_utc) for run in runs if run.started_utc]
+    starts = sorted(start if start.tzinfo else start.replace(tzinfo=UTC) for start in read)
     return bool(starts) + sum(later - earlier > OCCASION for earlier, later in pairwise(starts))
 
 
@@ -99,7 +99,7 @@ def check(
     gates: Mapping[str, float | None] | None = None,
     rule: GateRule = GATE_RULE,
 ) -> tuple[CellCheck, ...]:
-    """Each cell of the candidates against the baseline's runs of the same cell.
+    """Each cell of the candidates against the baseline's runs of the same cell. A run that is named twice is one.
 
     `gates`: measures and their tolerances; DEFAULT_GATES without. The error rate of `rule` is of the whole check: it
     is shared out evenly among its cells.
@@ -108,7 +108,7 @@ def check(
         SpecError: there is no candidate.
     """
     cells: dict[str, list[RunMeasures]] = {}
-    for run in candidates:
+    for run in {run.run_id: run for run in candidates}.values():
         cells.setdefault(cell_name(run), []).append(run)
     if not cells:
         raise SpecError("check: no run was named")
@@ -137,6 +137,9 @@ def _cell(
         thin.append(f"the baseline's runs come from {seen} occasion(s); at least {LEAST_OCCASIONS} are needed")
     if len(runs) < LEAST_CANDIDATES:
         thin.append(f"{len(runs)} new run; at least {LEAST_CANDIDATES} are needed, a single one is never gated")
+    for fact in MACHINE:
+        if len(seen_on := sorted({str(run.machine.get(fact)) for run in runs})) > 1:
+            thin.append(f"the new runs are of different machines ({fact}: {', '.join(seen_on)}): check them apart")
     usable = [run for run in runs if not run.problems]
     named, notes = _gates(gates, held, usable)
     judged: tuple[Gate, ...] = ()
@@ -144,6 +147,8 @@ def _cell(
         compared = [_compared(MEASURES[one], held, usable) for one in named]
         tolerances = {one: tolerance for one, tolerance in named.items() if tolerance is not None}
         judged = gate(compared, rule=rule, tolerances=tolerances)
+        if not judged:
+            thin.append("no measure gates")
     return CellCheck(
         cell=name,
         candidates=tuple(run.run_id for run in runs),
@@ -247,4 +252,10 @@ def _tolerance(word: str, text: str, measure: Measure) -> float:
         value = math.nan
     if not 0 <= value < 100 or not math.isfinite(value):
         raise SpecError(f"gate = {word}: the tolerance is a number of percent, 0 to 100, as in {measure.name}=10%")
+    if value / 100 >= GATE_RULE.most_detectable:
+        most = f"{100 * GATE_RULE.most_detectable:g}"
+        raise SpecError(
+            f"gate = {word}: what lets {value:g}% pass can't show a worsening of {most}%, and would never be green;"
+            f" give less than {most}%"
+        )
     return value / 100

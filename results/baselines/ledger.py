@@ -114,7 +114,11 @@ def append(folder: Path, entries: Sequence[Entry]) -> None:
             )
         before = (*before, entry)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LEDGER).open("a", encoding="utf-8") as file:
+    path = folder / LEDGER
+    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a", encoding="utf-8") as file:
+        if cut:  # an editor left the last line without its end
+            file.write("\n")
         for entry in entries:
             file.write(json.dumps(asdict(entry), ensure_ascii=False, sort_keys=True) + "\n")
         file.flush()

@@ -144,8 +144,11 @@ def withdraw(folder: Path, run_id: str, *, who: str, why: str, utc: str) -> None
 
 
 def digest_of(run: RunMeasures) -> str:
-    """SHA-256 of a run's numbers and of what it is: its cell, machine and commit."""
-    about = [run.run_id, run.spec_digest, run.commit, sorted(run.machine.items(), key=str)]
+    """SHA-256 of a run's numbers and of what a check reads beside them: its cell, machine, commit, start and state."""
+    about = [
+        *(run.run_id, run.spec_digest, run.commit, sorted(run.machine.items(), key=str)),
+        *(run.started_utc, run.granularity, run.problems),
+    ]
     text = json.dumps([about, rows([run]).to_pylist()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -152,7 +152,7 @@ def _generation(run: RunTables, turns: _Turns) -> tuple[dict[str, Constant], Fit
 
 
 def _line(tokens: Floats, beside: Floats, seconds: Floats) -> tuple[float, float]:
-    """Base and slope, neither below 0: least squares weighted by 1 / the EXPECTED seconds, and so again until it settles.
+    """Base and slope, neither below 0: least squares weighted by 1 / the EXPECTED seconds, until it settles.
 
     With these weights (quasi-likelihood of a variance that grows with the mean; Wedderburn 1974, Biometrika 61) the
     fitted seconds add up to the measured ones. Weights of the measured seconds would make long turns count too little.

@@ -95,6 +95,22 @@ def test_a_number_changed_after_it_was_accepted_is_not_used(tmp_path, nights):
     assert found.ignored == (f"{runs[0].run_id}: its numbers are not those that Ann accepted",)
 
 
+def test_a_start_moved_to_another_night_after_it_was_accepted_is_not_used(tmp_path, nights):
+    runs = nights(2)
+    accept(tmp_path, runs, **ANN)
+    (path,) = tmp_path.glob("*.parquet")
+    write_measures(path, [replace(runs[0], started_utc="2026-02-01T00:00:00Z"), runs[1]])
+    assert [one.run_id for one in read_baseline(tmp_path).runs] == [runs[1].run_id]
+
+
+def test_a_ledger_whose_last_line_lost_its_end_grows_by_whole_lines(tmp_path, nights):
+    accept(tmp_path, nights(1), **ANN)
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    accept(tmp_path, nights(1, prefix="next"), **ANN)
+    assert len(ledger.read(tmp_path)) == 2
+
+
 def test_a_run_that_may_not_be_compared_is_no_baseline(tmp_path, nights):
     bad = replace(nights(1)[0], problems=("did not finish (status killed)",))
     with pytest.raises(SpecError, match="did not finish"):

@@ -8,6 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from harness.cli import call
+from reports.checked.document import document
+from reports.checked.page import value_line
+from results.baselines.check import check, gates_named
 from results.comparing.kept import KEPT, measures_of, stamp_of, write_measures
 from results.comparing.measures import Value
 
@@ -79,7 +82,11 @@ def test_a_regression_is_exit_1_and_named(folders, baseline, tmp_path, capsys):
     assert gate["measure"] == "phase_train_s"
     assert gate["worse_by"] == pytest.approx(0.2, abs=0.03)
     cases = ElementTree.parse(xml).getroot()[0]
-    assert [case.get("name") for case in cases if case.find("failure") is not None] == ["phase_train_s"]
+    (failed,) = [case for case in cases if case.find("failure") is not None]
+    assert failed.get("name") == "phase_train_s"
+    (failure,) = failed
+    assert (failure.get("message") or "").startswith("phase_train_s: ")
+    assert (failure.get("message") or "").endswith("% worse, failed")
 
 
 def test_undecided_is_exit_5_and_no_reader_s_green(folders, baseline, tmp_path, capsys):
@@ -118,6 +125,27 @@ def test_listing_names_cells_people_and_reasons(baseline, capsys):
     assert "6 run(s) from 6 occasion(s)" in said
     assert "the first nights" in said
     assert "trusted: Ann" in said
+
+
+def test_the_only_one_trusted_is_not_said_to_be_trusted_no_longer(baseline, capsys):
+    words = ["baseline", "trust", "Ann", "--no-longer", "--why", "leaves", "--who", "Ann", "--baseline", baseline]
+    assert call(words) == 2
+    assert "Ann is the only one trusted" in capsys.readouterr().err
+
+
+def test_a_gate_of_differences_is_told_in_its_unit(nights):
+    def staler(runs, level):
+        return [
+            replace(run, values={**run.values, "staleness_at_start_mean": Value(level + 0.01 * k)})
+            for k, run in enumerate(runs)
+        ]
+
+    named = gates_named(["staleness_at_start_mean"])
+    (cell,) = check(staler(nights(3, first=9, prefix="new"), 1.5), staler(nights(6), 1.0), named)
+    (gate,) = cell.gates
+    assert value_line(gate) == "staleness_at_start_mean: 0.485 version worse, failed"
+    (told,) = document([cell])["cells"][0]["gates"]
+    assert (told["kind"], told["worse_by"]) == ("difference", pytest.approx(0.485))
 
 
 def test_a_stranger_is_told_who_is_trusted(folders, baseline, capsys):

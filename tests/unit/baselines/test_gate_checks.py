@@ -72,6 +72,30 @@ def test_a_single_run_is_never_gated(nights):
     assert any("a single one is never gated" in reason for reason in cell.thin)
 
 
+def test_a_run_that_is_named_twice_is_one(nights):
+    (new,) = nights(1, first=9, seed=2, prefix="new")
+    cell = one(check([new, new], nights(8)))
+    assert cell.candidates == (new.run_id,)
+    assert cell.outcome is Outcome.UNDERPOWERED
+
+
+def test_new_runs_of_two_machines_are_not_judged_together(nights):
+    new = nights(3, first=9, seed=2, prefix="new")
+    new[2] = replace(new[2], machine={**new[2].machine, "cpu": "other"})
+    cell = one(check(new, nights(6)))
+    assert cell.outcome is Outcome.UNDERPOWERED
+    assert any("of different machines (cpu: c, other)" in reason for reason in cell.thin)
+
+
+def test_where_no_measure_gates_nothing_passed(nights):
+    def without(runs):
+        return [replace(run, values={}) for run in runs]
+
+    cell = one(check(without(nights(3, first=9, prefix="new")), without(nights(6))))
+    assert cell.outcome is Outcome.UNDERPOWERED
+    assert "no measure gates" in cell.thin
+
+
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_a_measure_that_is_missing_or_no_number_fails(nights, value):
     new = nights(3, first=9, seed=2, prefix="new")
@@ -151,6 +175,7 @@ def test_occasions_are_evenings_not_runs(nights):
     assert occasions(nights(6, each=3)) == 2
     assert occasions(nights(5)) == 5
     assert occasions([]) == 0
+    assert occasions([*nights(1), replace(nights(1, first=2)[0], started_utc="2026-03-03T02:00:00")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -161,6 +186,7 @@ def test_occasions_are_evenings_not_runs(nights):
         ("step_time_s=much", "percent"),
         ("step_time_s=-1%", "percent"),
         ("step_time_s=nan", "percent"),
+        ("step_time_s=15%", "would never be green"),
     ],
 )
 def test_gates_that_are_none(word, said):

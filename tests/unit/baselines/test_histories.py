@@ -1,6 +1,7 @@
 """Series of nights: steps are found where they are, noise alone is none, and the commits between are named."""
 
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,3 +91,7 @@ def test_the_page_names_the_commits_between(tmp_path, nights):
     assert (tmp_path / "out" / f"history-{cell}.png").stat().st_size > 10_000
     elsewhere = write_history({cell: [found_in(runs, "phase_train_s")]}, tmp_path / "out2", tmp_path).read_text()
     assert "are not in the repository at hand" in elsewhere
+    option = f"--output={tmp_path}/written"
+    runs = [replace(run, commit=option if run.commit == names[0] else run.commit) for run in runs]
+    write_history({cell: [found_in(runs, "phase_train_s")]}, tmp_path / "out3", repository)
+    assert not list(tmp_path.glob("written*"))
