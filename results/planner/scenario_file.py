@@ -1,8 +1,9 @@
 """Scenarios as plain mappings: of TOML files, of command lines, and as they travel to other processes.
 
 A law is a number (always so many seconds) or a table with `law`: fixed (seconds), log_normal (median_s, sigma),
-empirical (values), mixture (parts: tables with weight and a law), and for durations also composed (turns, generation,
-tool). A range of turns is [[low, high]].
+empirical (values), recorded (run: a measured run's trajectories; or file and column of a Parquet file), mixture (parts:
+tables with weight and a law), and for durations also composed (turns, generation, tool). A range of turns is
+[[low, high]]; { file, per } takes as many as a Parquet file has rows per value of that column.
 """
 
 import dataclasses
@@ -25,12 +26,14 @@ from results.planner.model import (
     Scenario,
     SlowDown,
 )
+from results.planner.recorded import column_values, rows_per, trajectory_seconds
 
 Mapped = dict[str, Any]
 _KEYS = {
     "fixed": ("seconds",),
     "log_normal": ("median_s", "sigma"),
     "empirical": ("values",),
+    "recorded": ("run", "file", "column"),
     "mixture": ("parts",),
     "composed": ("turns", "generation", "tool"),
 }
@@ -117,7 +120,7 @@ def _law_of(value: object, where: str, *, durations: bool) -> Durations:
         if key not in _KEYS[name]:
             raise SpecError(f"{where}.{key}: unknown; a {name} law has {', '.join(_KEYS[name])}")
     for key in _KEYS[name]:
-        if key not in table and key != "tool":
+        if key not in table and key not in ("tool", "run", "file", "column"):
             raise SpecError(f"{where}.{key}: missing; a {name} law has {', '.join(_KEYS[name])}")
     match name:
         case "fixed":
@@ -126,10 +129,20 @@ def _law_of(value: object, where: str, *, durations: bool) -> Durations:
             return LogNormal(table["median_s"], table["sigma"])
         case "empirical":
             return Empirical(_numbers(table["values"], f"{where}.values"))
+        case "recorded":
+            return Empirical(_recorded(table, where))
         case "mixture":
             return Mixture(_parts(table["parts"], where))
     tool = law_of(table.get("tool", 0), f"{where}.tool")
     return Composed(_turns(table["turns"], where), law_of(table["generation"], f"{where}.generation"), tool)
+
+
+def _recorded(table: Mapped, where: str) -> tuple[float, ...]:
+    if set(table) == {"run"}:
+        return trajectory_seconds(str(table["run"]), f"{where}.run")
+    if set(table) == {"file", "column"}:
+        return column_values(str(table["file"]), str(table["column"]), where)
+    raise SpecError(f"{where}: a recorded law has run, or file and column")
 
 
 def _parts(value: object, where: str) -> tuple[tuple[float, Law], ...]:
@@ -146,7 +159,11 @@ def _parts(value: object, where: str) -> tuple[tuple[float, Law], ...]:
 
 
 def _turns(value: object, where: str) -> tuple[int, ...]:
-    """`5`, `[2, 3, 3]`, or the range `[[2, 9]]`."""
+    """`5`, `[2, 3, 3]`, the range `[[2, 9]]`, or `{ file, per }`."""
+    if isinstance(value, Mapping):
+        if set(value) != {"file", "per"}:
+            raise SpecError(f"{where}.turns: a table of turns has file and per")
+        return rows_per(str(value["file"]), str(value["per"]), f"{where}.turns")
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     if not isinstance(value, list | tuple):
