@@ -97,9 +97,11 @@ def command(
 
 
 def _phases(text: str) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for word in text.split(","):
         name, _, value = word.partition("=")
+        if name.strip() in found:
+            raise SpecError(f"phases: {name.strip()} is given twice")
         try:
             found[name.strip()] = float(value)
         except ValueError:

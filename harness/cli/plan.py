@@ -17,7 +17,7 @@ from harness.protocol.errors import SpecError
 @click.option("--price-per-kwh", type=float, metavar="PRICE")
 @click.option("--draws", type=int, default=48, show_default=True, help="Draws of what is not known.")
 @click.option("--updates", type=int, default=40, show_default=True, help="Updates simulated in each.")
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 @click.option(
     "-o", "--out", metavar="DIRECTORY", callback=folder_named, help="Write plan.md, plan.json and the figure."
 )
@@ -57,7 +57,11 @@ def command(
     if out is not None:
         writable(out, "name another folder with -o")
     tried = _bounds(bounds)
+    if gpus is not None and gpus < 1:
+        raise SpecError(f"gpus = {gpus}: allowed is 1 and more")
     if calibration.device == "cpu":
+        if gpus is not None:
+            raise SpecError(f"gpus = {gpus}: {calibration.name} ran on CPU, and says nothing of GPUs; leave --gpus out")
         one = {"train_gpus": 1, "rollout_gpus": 1}
         asked = [Candidate(placement="colocated", **one), Candidate(placement="disaggregated", **one)]
         asked += [Candidate(placement="async", **one, max_staleness=bound) for bound in tried]
@@ -78,6 +82,9 @@ def command(
 
 def _bounds(text: str) -> tuple[int, ...]:
     try:
-        return tuple(dict.fromkeys(int(word) for word in text.split(",")))
+        found = tuple(dict.fromkeys(int(word) for word in text.split(",")))
     except ValueError:
         raise SpecError(f"max-staleness = {text}: give whole numbers with commas, e.g. 1,2,4") from None
+    if min(found) < 1:
+        raise SpecError(f"max-staleness = {min(found)}: allowed is 1 and more in async")
+    return found

@@ -85,6 +85,8 @@ class Calibration:
     def __post_init__(self) -> None:
         if not self.turns or min(self.turns) < 1:
             raise SpecError("calibration: no counts of turns")
+        # One order, whether it was just fitted or read from a file: draws go through the constants in it.
+        object.__setattr__(self, "constants", dict(sorted(self.constants.items())))
         missing = [name for name in (*STEP, *TURN) if name not in self.constants]
         if missing:
             raise SpecError(f"calibration: constant {missing[0]} is missing")

@@ -183,8 +183,14 @@ def _check(row: Published) -> None:
     for name, value in row.phases.items():
         if not (math.isfinite(value) and value >= 0) or (value == 0 and name in ("generate", "train")):
             raise SpecError(f"phases: {name} = {value:g}: allowed are seconds above 0")
-    if row.trajectories < 1 or row.gpus < 1:
-        raise SpecError("batch, gpus: allowed is 1 and more")
+    for name, count in (("batch", row.trajectories), ("gpus", row.gpus), ("gpus-per-engine", row.gpus_per_engine)):
+        if count < 1:
+            raise SpecError(f"{name} = {count}: allowed is 1 and more")
+    if row.gpus % row.gpus_per_engine:
+        raise SpecError(f"gpus-per-engine = {row.gpus_per_engine}: {row.gpus} GPUs are no whole number of engines")
+    for name, size in (("tool-s", row.tool_s), ("turn-tokens", row.turn_tokens), ("watts-limit", row.watts_limit)):
+        if size is not None and not (math.isfinite(size) and size > 0):
+            raise SpecError(f"{name} = {size:g}: allowed is a number above 0")
     low, high = row.calls
     if not 0 <= low <= high:
         raise SpecError(f"calls = {low}-{high}: allowed is LEAST-MOST, as 1-8")

@@ -11,7 +11,7 @@ from harness.cli import call
 from harness.protocol.errors import SpecError
 from reports.planned.planned import document_of, plan_page, write_plan
 from results.cost import Prices
-from results.planner.calibration.constants import Calibration, Constant, Fit
+from results.planner.calibration.constants import Calibration, Constant, Fit, read, write
 from results.planner.calibration.from_phases import Published, calibrate_phases
 from results.planner.candidates import Candidate, candidates, centre, naive_step_s, needed, predict
 from results.planner.plans import plan
@@ -19,6 +19,9 @@ from results.planner.priors import BEYOND, SHARED, SYNC, TRAIN
 
 SPLIT = Candidate(placement="async", train_gpus=4, rollout_gpus=4, max_staleness=1)
 COLOCATED = Candidate(placement="colocated", train_gpus=8, rollout_gpus=8)
+
+
+PUBLISHED = ["calibrate", "--phases", "generate=385,train=33", "--batch", "24", "--gpus", "8"]
 
 
 def constant(value, spread=0.0, unit="s"):
@@ -99,6 +102,19 @@ def test_a_plan_ranks_by_goodput_and_says_what_decides(study, tmp_path):
 def test_the_same_seed_gives_the_same_plan(study):
     one, other = (plan(study, [COLOCATED, SPLIT], gpus=8, draws=4, updates=12) for _ in range(2))
     assert document_of(one) == document_of(other)
+
+
+def test_a_calibration_read_from_its_file_gives_the_same_plan(tmp_path):
+    known = calibrated()
+    write(known, tmp_path / "c.json")
+    one, other = (plan(each, [SPLIT], gpus=8, draws=4, updates=12) for each in (known, read(tmp_path / "c.json")))
+    assert document_of(one) == document_of(other)
+
+
+def test_a_cpu_s_calibration_places_no_gpus(tmp_path, capsys):
+    write(calibrated(device="cpu", train_gpus=1, rollout_gpus=1), tmp_path / "c.json")
+    assert call(["plan", str(tmp_path / "c.json"), "--gpus", "8"]) == 2
+    assert "says nothing of GPUs" in capsys.readouterr().err
 
 
 def test_async_that_does_not_pay_is_said():
@@ -187,12 +203,21 @@ def test_commands(tmp_path, capsys):
         (["calibrate", "--phases", "generate=1"], "needs --batch"),
         (["calibrate", "--phases", "generate", "--batch", "1", "--gpus", "1"], "NAME=SECONDS"),
         (["calibrate", "--phases", "generate=9", "--batch", "1", "--gpus", "1", "--calls", "x"], "LEAST-MOST"),
+        ([*PUBLISHED, "--gpus-per-engine", "0"], "gpus-per-engine = 0"),
+        ([*PUBLISHED, "--gpus-per-engine", "3"], "no whole number of engines"),
+        ([*PUBLISHED, "--watts-limit", "-5"], "watts-limit = -5"),
+        ([*PUBLISHED, "--turn-tokens", "nan"], "turn-tokens = nan"),
+        (["calibrate", "--phases", "train=1,train=2", "--batch", "1", "--gpus", "1"], "train is given twice"),
         (["plan", "nothing"], "nothing"),
+        (["plan", "{study}", "--gpus", "0"], "gpus = 0"),
+        (["plan", "{study}", "--seed", "-1"], "seed"),
+        (["plan", "{study}", "--max-staleness", "0"], "max-staleness = 0"),
         (["score", "nothing", "latest"], "can't be read"),
     ],
 )
-def test_wrong_requests_are_exit_2_in_one_line(words, said, tmp_path, monkeypatch, capsys):
+def test_wrong_requests_are_exit_2_in_one_line(words, said, study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert call(words) == 2
+    write(study, tmp_path / "study.json")
+    assert call([word.format(study="study.json") for word in words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
