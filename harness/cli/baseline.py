@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,14 +42,26 @@ def command() -> None:
 @_WHY
 @_WHO
 @_FOLDER
+@click.option(
+    "--series",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Take the RUNs' measures from a series that `bench history` keeps: their folders need not be there any more.",
+)
 @runs_dir_option
-def accept_runs(runs: tuple[str, ...], why: str, who: str | None, folder: Path, runs_dir: Path) -> None:
-    """Take RUNs (folders, names under the runs folder, or `latest`) into the baseline."""
-    folders = [find_run(run, runs_dir) for run in runs]
+def accept_runs(
+    runs: tuple[str, ...], why: str, who: str | None, folder: Path, series: Path | None, runs_dir: Path
+) -> None:
+    """Take RUNs (folders, names under the runs folder, or `latest`; or ids of a series) into the baseline."""
+    folders = [] if series is not None else [find_run(run, runs_dir) for run in runs]
     from results.baselines.store import accept
-    from results.comparing.kept import measures_of
+    from results.comparing.kept import load_baseline, measures_of
 
-    found = [measures_of(each) for each in folders]
+    if series is None:
+        found = [measures_of(each) for each in folders]
+    else:
+        held = {run.run_id: run for run in load_baseline(series)}
+        found = [held[_one(name, held, f"series {series}")] for name in runs]
     try:
         cells = accept(folder, found, who=who or _me(), why=why, utc=_now())
     except OSError as error:
@@ -62,9 +75,11 @@ def accept_runs(runs: tuple[str, ...], why: str, who: str | None, folder: Path, 
 @_WHO
 @_FOLDER
 def withdraw_run(run_id: str, why: str, who: str | None, folder: Path) -> None:
-    """Take the run RUN_ID out of the baseline; the ledger keeps both entries."""
+    """Take the run RUN_ID (or the beginning of one) out of the baseline; the ledger keeps both entries."""
+    from results.baselines import ledger
     from results.baselines.store import withdraw
 
+    run_id = _one(run_id, ledger.standing(ledger.read(folder)).accepted, str(folder))
     try:
         withdraw(folder, run_id, who=who or _me(), why=why, utc=_now())
     except OSError as error:
@@ -101,6 +116,16 @@ def list_runs(folder: Path) -> None:
 
     for line in lines(read_baseline(folder)):
         click.echo(line)
+
+
+def _one(name: str, ids: Iterable[str], where: str) -> str:
+    """The id that is meant: itself, or the only one that begins with it (a run's folder is named by its beginning)."""
+    name = Path(name).name
+    found = [each for each in ids if each == name] or [each for each in ids if name and each.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    said = f"means {len(found)} runs: {', '.join(found)}" if found else "no such run"
+    raise SpecError(f"{name or 'run'} in {where}: {said}; `bench baseline list` shows a baseline's")
 
 
 def _now() -> str:

@@ -170,3 +170,23 @@ def test_history_reads_a_baseline_and_grows_a_series(folders, baseline, tmp_path
     assert "16 new runs in" in said
     assert "**worse**" in said
     assert call(["history", series, "--measure", "speed"]) == 2
+
+
+def test_runs_whose_folders_are_gone_are_accepted_from_the_series(folders, tmp_path, capsys):
+    series, baseline = str(tmp_path / "series"), str(tmp_path / "own")
+    runs = folders(2)
+    assert call(["history", series, *runs, "--measure", "step_time_s", "-o", str(tmp_path / "out")]) == 0
+    names = [path.rpartition("/")[2] for path in runs]
+    for path in runs:
+        shutil.rmtree(path)
+    words = ["--series", series, "--why", "a good night", "--who", "Ann", "--baseline", baseline]
+    assert call(["baseline", "accept", *names, *words]) == 0
+    capsys.readouterr()
+    assert call(["baseline", "list", "--baseline", baseline]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in names)
+    assert call(["baseline", "accept", "nobody", *words]) == 2
+    assert "no such run" in capsys.readouterr().err
+    assert call(["baseline", "withdraw", "run", "--why", "x", "--who", "Ann", "--baseline", baseline]) == 2
+    assert "means 2 runs" in capsys.readouterr().err
+    assert call(["baseline", "withdraw", names[0], "--why", "x", "--who", "Ann", "--baseline", baseline]) == 0
