@@ -13,7 +13,7 @@ from harness.protocol.spec import Placement
 from reports import bars, straggler, style, timeline
 from reports.markdown import plural
 from reports.provenance import foot
-from results.store import RunTables
+from results.store import RunTables, frame_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
     """Writes the straggler chart of the step with the median gap."""
     relative = run.spec.placement is Placement.ASYNC
     batch = straggler.choose_batch(
-        closed(run.frame("trajectories")), run.frame("spans"), shown_steps(run, window), relative=relative
+        closed(run.frame("trajectories")), _spans(run), shown_steps(run, window), relative=relative
     )
     if batch is None:
         return _none(stem, "No straggler chart: no step trained on a trajectory.", folder)
@@ -53,12 +53,18 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
     return write_picture(stem, text + ".", lambda: straggler.draw(batch, line), folder)
 
 
+def _spans(run: RunTables) -> pd.DataFrame:
+    """The spans that are of no trajectory, as far as pictures show them."""
+    columns = ("phase", "pool", "step", "trajectory_id", "container", "start_ns", "end_ns")
+    return frame_of(run.where("spans", columns, lambda batch: batch.column("trajectory_id").is_null()))
+
+
 def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "timeline") -> Picture:
     """Writes the timeline of a few steps from the middle of the steady window."""
     steps = timeline.choose_steps(shown_steps(run, window))
     frames = timeline.Frames(
         steps=run.frame("steps"),
-        spans=run.frame("spans"),
+        spans=_spans(run),
         trajectories=run.frame("trajectories"),
         turns=run.frame("turns"),
         tool_calls=run.frame("tool_calls"),

@@ -110,8 +110,9 @@ def _of(count: int, of: int, one: str, many: str) -> str:
 def _judged(run: RunTables) -> dict[str, dict[str, Any]]:
     """What was recorded of the judging, by trajectory."""
     found: dict[str, dict[str, Any]] = {}
-    spans = run.tables["spans"].select(["native_name", "trajectory_id", "attributes_json"])
-    for span in spans.filter(pc.equal(spans["native_name"], NATIVE_NAME)).to_pylist():
+    columns = ("native_name", "trajectory_id", "attributes_json")
+    spans = run.where("spans", columns, lambda batch: pc.equal(batch.column("native_name"), NATIVE_NAME))
+    for span in spans.to_pylist():
         if span["trajectory_id"] and span["attributes_json"]:
             found[span["trajectory_id"]] = json.loads(span["attributes_json"])
     return found

@@ -75,10 +75,13 @@ class _Parts:
         """Adds rows; NaN is no reading."""
         first = int(times.min())
         self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        before: tuple[npt.NDArray[np.bool_], Ints] | None = None
         for name, values in columns.items():
             there = ~np.isnan(values)
             if there.any():
-                self._pieces.setdefault(name, []).append((times[there], values[there]))
+                if before is None or not np.array_equal(before[0], there):  # readings of one call have one time
+                    before = there, times[there]
+                self._pieces.setdefault(name, []).append((before[1], values[there]))
 
     def joined(self, name: str, shared: list[Ints]) -> Series:
         """One series. Its times are one of `shared` where they are the same: readings of one call have one time."""

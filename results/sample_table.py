@@ -17,7 +17,7 @@ SLACK_NS = (
     10_000_000_000  # a reading is appended when its calls are over: later than one of another GPU that began later
 )
 PIECES_BYTES = 32 * 2**20  # of all files together
-LEAST_BYTES = 2**19
+LEAST_BYTES = 3 * 2**20  # of one file: a piece costs some milliseconds, whatever is in it
 ROWS_PER_GROUP = 2**17
 
 

@@ -74,15 +74,21 @@ def floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
 
 def tracks(run: RunTables) -> Tracks:
     """The arrays of a collected run, whole or killed."""
-    spans, lives = run.tables["spans"], run.tables["trajectories"]
+    lives = run.tables["trajectories"]
     ids = lives.column("trajectory_id").combine_chunks()
     life_start = ints(lives.column("start_ns"))
     life_end = ints(lives.column("end_ns"), FOREVER)
-    leaf = pc.and_(pc.invert(spans.column("container")), pc.is_valid(spans.column("phase")))
+
+    def wanted(spans: pa.RecordBatch) -> pa.Array:
+        leaf = pc.and_(pc.invert(spans.column("container")), spans.column("phase").is_valid())
+        of_reward = pc.equal(spans.column("phase"), Phase.REWARD.value)
+        return pc.and_(leaf, pc.or_(spans.column("trajectory_id").is_null(), of_reward))
+
+    # Most spans of a long run are turns and tool calls, which have tables of their own.
+    spans = run.where("spans", (*_LEAF, "trajectory_id", "container"), wanted)
     own = pc.is_null(spans.column("trajectory_id"))
-    leaves = spans.filter(pc.and_(leaf, own)).select(list(_LEAF)).to_pandas()
-    of_reward = pc.and_(pc.and_(leaf, pc.invert(own)), pc.equal(spans.column("phase"), Phase.REWARD.value))
-    rewards = spans.filter(of_reward)
+    leaves = spans.filter(own).select(list(_LEAF)).to_pandas()
+    rewards = spans.filter(pc.invert(own))
 
     turns, tools, opens = run.tables["turns"], run.tables["tool_calls"], run.tables["opens"]
     known = pc.unique(turns.column("engine")).drop_null()
