@@ -76,5 +76,8 @@ def _compile(function: Callable[..., Any], names: dict[str, Any], *sources: type
     source = "".join(inspect.getsource(module) for module in sources)
     copy.__module__ = function.__module__
     copy.__qualname__ = f"{code.co_name}_{zlib.crc32(source.encode()):08x}"
-    found: Callable[..., Any] = numba.njit(cache=True, error_model="numpy")(copy)
+    try:
+        found: Callable[..., Any] = numba.njit(cache=True, error_model="numpy")(copy)
+    except RuntimeError:  # neither the module's folder nor the user's cache can be written: compiled each time
+        found = numba.njit(error_model="numpy")(copy)
     return found

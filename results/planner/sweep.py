@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from harness.protocol.errors import SpecError
-from results.planner import oracles
-from results.planner.engine import expected_turns, simulate
+from results.planner import compiled, oracles
+from results.planner.engine import WORTH_COMPILING, expected_turns, simulate
 from results.planner.model import Composed, InFlight, Mode, Scenario, mean_of
 from results.planner.result import AT_START, CONVENTIONS, Result
 from results.planner.scenario_file import Mapped, mapping_of, scenario_of
@@ -216,6 +216,9 @@ def run(
     work = sum(expected_turns(cell.scenario) for cell in sweep)
     if workers <= 1 or (jobs is None and work < WORTH_SPREADING):
         return _told(map(_row, payloads), len(payloads), progress)
+    if compiled.available() and any(expected_turns(cell.scenario) >= WORTH_COMPILING for cell in sweep):
+        # Here once, and kept: not in every process at the same time.
+        simulate(replace(sweep[0].scenario, horizon_s=None, horizon_updates=1, warmup_updates=0), backend="compiled")
     size = max(1, len(payloads) // (16 * workers))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return _told(pool.map(_row, payloads, chunksize=size), len(payloads), progress)

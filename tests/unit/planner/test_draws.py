@@ -121,3 +121,22 @@ def test_a_wider_law_spreads_the_same_draws():
 
     np.testing.assert_allclose(np.log(wide / 20), 2 * np.log(narrow / 20), rtol=1e-9, atol=1e-12)
     assert math.isclose(float(np.median(wide)), 20, rel_tol=0.1)
+
+
+def test_where_machine_code_cannot_be_kept_it_is_made_each_time(monkeypatch):
+    import numba
+
+    makes = numba.njit
+
+    def no_place(**options):
+        if options.pop("cache", False):
+            raise RuntimeError("cannot cache function: no locator available")
+        return makes(**options)
+
+    monkeypatch.setattr(numba, "njit", no_place)
+    compiled._filling.cache_clear()
+    try:
+        raw = draws.bits(1, 0, 0, 100)
+        assert compiled.log_normals(raw, 20.0, 1.0).tolist() == draws.seconds(LogNormal(20, 1), 1, 0, 0, 100).tolist()
+    finally:
+        compiled._filling.cache_clear()
