@@ -87,7 +87,7 @@ class Setting:
         if found["max_staleness"] == UNBOUNDED:
             found["max_staleness"] = None
         seed = query.get("seed", "1")
-        if not seed.isdigit() or len(seed) > 18:
+        if not seed.isdecimal() or len(seed) > 18:
             raise SpecError(f"seed = {seed[:20]}: allowed is a whole number from 0")
         return cls(**found, seed=int(seed))
 

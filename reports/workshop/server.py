@@ -48,9 +48,13 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "bench", ""
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", b"not an address\n")
+            return
         # A page elsewhere whose name was made to point here (DNS rebinding) asks under that name.
-        if self.headers.get("Host", "").rpartition(":")[0] not in (HOST, "localhost"):
+        if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"ask under 127.0.0.1 or localhost\n")
         elif url.path == "/":
             self._answer(HTTPStatus.OK, "text/html", page())
@@ -77,8 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Security-Policy", POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-store")
-        self.end_headers()
         try:
+            self.end_headers()  # they are sent here
             self.wfile.write(body)
         except (BrokenPipeError, ConnectionResetError):  # the hand moved on: the browser gave this answer up
             self.close_connection = True

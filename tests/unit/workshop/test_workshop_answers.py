@@ -2,14 +2,16 @@
 
 import http.client
 import json
+import socket
 import threading
+from http import HTTPStatus
 
 import pytest
 
 from harness.cli.simulate import WORKSHOP
 from harness.protocol.errors import SpecError
 from reports.workshop.answers import MODES, SLIDERS, SPREADS, UNBOUNDED, Setting, base_of, curve, point
-from reports.workshop.server import Server
+from reports.workshop.server import Server, _Handler
 from results.planner.sweep import cells, run
 
 
@@ -92,6 +94,7 @@ def test_a_command_is_given_that_says_the_same():
         ({"speed": "1"}, "speed: unknown"),
         ({"seed": "-1"}, "seed = -1"),
         ({"seed": "9" * 30}, "seed = "),
+        ({"seed": "\u00b2"}, "seed = "),
     ],
 )
 def test_wrong_settings_are_named(query, said):
@@ -119,6 +122,40 @@ def test_questions_over_http(asked):
     assert "allowed is 0 to 1.5" in json.loads(body)["error"]
     assert asked("/../answers.py")[0] == 404
     assert asked("/nothing")[0] == 404
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:80"])
+def test_a_browser_leaves_out_the_port_when_it_is_80(asked, host):
+    assert asked("/workshop.css", host)[0] == 200
+
+
+def test_an_address_that_is_none_is_refused():
+    with Server(0) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with socket.create_connection(server.server_address[:2], timeout=60) as connection:
+            connection.sendall(b"GET http://[ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 400 ")
+        thread.join(10)
+
+
+@pytest.mark.parametrize("write", [0, 1])
+def test_a_browser_that_went_away_is_no_error(write):
+    """Neither when the headers are sent, nor when the body is."""
+
+    class Gone:
+        def __init__(self):
+            self.left = write
+
+        def write(self, _):
+            if not self.left:
+                raise ConnectionResetError
+            self.left -= 1
+
+    handler = object.__new__(_Handler)
+    handler.request_version, handler.requestline, handler.wfile = "HTTP/1.1", "GET / HTTP/1.1", Gone()
+    handler._answer(HTTPStatus.OK, "text/plain", b"x")
+    assert handler.close_connection is True
 
 
 @pytest.mark.parametrize("host", ["evil.example:80", "127.0.0.1.evil.example:1", "0.0.0.0:1"])
