@@ -12,10 +12,13 @@ from adapters.base import load_adapter
 from adapters.simulated.adapter import ADAPTER
 from adapters.simulated.virtual import REAL, VIRTUAL, Choice, VirtualClock, VirtualLoop, choose, runner
 from harness.live import SilentDisplay
+from harness.progress import Progress
 from harness.protocol import clock
+from harness.protocol.events import Span
 from harness.protocol.spec import Device, RunSpec
 from harness.run import read_status, run
 from harness.specs import resolve
+from harness.watchdog import STALL_S, Limits
 from results.store import load_run
 from workloads.deep_research.plan import PRESETS, draw_plan
 
@@ -200,3 +203,40 @@ def test_a_virtual_run_has_no_samples_and_says_why(tmp_path: Path):
     assert tables["samples"].num_rows == 0
     assert tables["steps"].num_rows == 5
     assert tables["failures"].num_rows == 0
+
+
+def test_how_long_virtual_steps_took_is_no_reason_to_wait_for_a_stall():
+    limits = Limits(longest_trajectory_s=2_000.0)
+    assert limits.stall_limit_s(400.0) == 6_000
+
+    assert limits.of_virtual_time().stall_limit_s(400.0) == STALL_S
+    assert Limits(stall_s=7.0).of_virtual_time().stall_limit_s(400.0) == 7
+
+
+def test_a_virtual_run_that_hangs_is_ended_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BENCH_STALL_S", "2")
+    wanted = {"framework": "simulated", "placement": "colocated", "steps": 4, "faults": ("hang=3",)}
+    spec = resolve(wanted, overrides=["clock=virtual"]).spec
+
+    result = run(spec, load_adapter("simulated"), tmp_path, display=SilentDisplay())
+
+    assert (result.status, result.exit_code) == ("stalled", 4)
+    assert "open: step 3, open for 0 s" in result.reason  # a virtual moment is ahead of this machine's
+    tables = load_run(result.run_dir).tables
+    assert any("train step 3" in message for message in tables["failures"]["message"].to_pylist())
+    assert tables["steps"]["step"].to_pylist() == [1, 2]
+
+
+def test_a_display_shows_the_rate_of_virtual_time():
+    progress = Progress()
+    second = 1_000_000_000
+    ahead = time.monotonic_ns() + 3_600 * second
+    for number in range(10):
+        begin = ahead + number * second
+        span = Span(
+            phase="generation", native_name="turn", start_ns=begin, end_ns=begin + second,
+            trajectory_id="p0-s0-a0", turn=number, attributes={"generated_tokens": 50},
+        )  # fmt: skip
+        progress.add("host-1.jsonl", span)
+
+    assert progress.tokens_per_s(time.monotonic_ns()) == pytest.approx(50)
