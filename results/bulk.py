@@ -18,10 +18,9 @@ import pyarrow.json
 
 from harness.protocol.events import Event, Open, Span, Trajectory
 from harness.protocol.phases import TOOL_ATTRIBUTES, TURN_ATTRIBUTES, Phase
+from results.attributes import FLAG_ATTRIBUTES, TEXT_ATTRIBUTES
 from results.reading import INT_LIMIT
 
-TEXT_ATTRIBUTES = frozenset({"engine", "stop_reason", "tool", "status", "argument", "detail"})
-FLAG_ATTRIBUTES = frozenset({"cache_break"})
 LEAST_LINES = 64  # fewer are read as quickly one by one
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}

@@ -9,13 +9,15 @@ import pyarrow as pa
 
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
+from results.attributes import to_json
 from results.clocks import Clocks
+from results.defects import Defects
 from results.engine_samples import read_engine_samples
 from results.importing.imported import is_imported
 from results.joins import add_open_trajectories, join_trajectories
 from results.plans import Plans
 from results.reading import EventFile
-from results.recorded import Defects, Recorded, to_json
+from results.recorded import Recorded
 from results.rows import Rows
 from results.sample_table import write_samples
 from results.schema import empty, with_metadata

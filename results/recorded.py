@@ -1,8 +1,6 @@
 """The events of a run as rows: each event to the table it belongs to, typed attributes pulled out of spans."""
 
-import json
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -10,13 +8,18 @@ from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.events import Event, Failure, Gate, Metric, Open, Scalar, Span, Step, Trajectory
 from harness.protocol.phases import SYNC_ATTRIBUTES, TOOL_ATTRIBUTES, TURN_ATTRIBUTES, Phase
 from results import bulk
+from results.attributes import odd, to_json
+from results.defects import Defects
 from results.joins import RECORDED
-from results.reading import INT_LIMIT, EventFile, Process, checked
+from results.reading import EventFile, Process, checked
 from results.rows import Rows
 
 RECORDING = "recording"  # boundary of the failures that the collection itself finds
-SHOWN = 5  # cases named in the one failure row that a kind of defect gets
 SAME_CLOCK_NS = 50_000_000  # hosts whose anchors differ by less share a clock, or nearly: wall clocks are set by NTP
+
+# Line, number of an open, and what it opened (as an event, or its line); None: it ended.
+Changes = list[tuple[int, int, Open | bytes | None]]
+Opens = dict[tuple[int, int], Open | bytes]
 
 BLOCK_BYTES = 16 * 2**20  # of an events file, read at once
 _HELLO = b'"hello"'
@@ -33,31 +36,6 @@ SORT_KEYS: Mapping[str, str | None] = {
     "probes": "mono_ns",
     "opens": "start_ns",
 }
-
-_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode  # made once: a call per event
-
-
-class Defects:
-    """What is wrong with the record itself: each kind becomes one failure row, however often it came."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, list[str]] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, kind: str, what: str) -> None:
-        """Notes one case."""
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        shown = self._shown.setdefault(kind, [])
-        if len(shown) < SHOWN:
-            shown.append(what)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """(kind, message) of each, sorted by kind."""
-        rows = []
-        for kind in sorted(self._shown):
-            left = self._counts[kind] - len(self._shown[kind])
-            rows.append((kind, "; ".join(self._shown[kind]) + (f"; and {left} more" if left else "")))
-        return rows
 
 
 class Recorded:
@@ -78,7 +56,7 @@ class Recorded:
 
     def take_file(self, file: EventFile) -> None:
         """Reads one events file to its end."""
-        opens: dict[tuple[int, int], Open | bytes] = {}
+        opens: Opens = {}
         for first, lines, has_hello in file.blocks(BLOCK_BYTES, _HELLO):
             begin = 0
             hellos = (at for at, line in enumerate(lines) if _HELLO in line) if has_hello else ()
@@ -96,12 +74,10 @@ class Recorded:
             share = f"{file.damaged} of {file.lines} lines cut or damaged"
             self.add_failure("damaged_lines", f"events/{file.path.name}: {share}, first {file.first_damage}")
 
-    def _take_lines(
-        self, file: EventFile, first: int, lines: list[bytes], opens: dict[tuple[int, int], Open | bytes]
-    ) -> None:
+    def _take_lines(self, file: EventFile, first: int, lines: list[bytes], opens: Opens) -> None:
         """Takes lines of one process; `opens` is what it began and did not end, by its number and that of the open."""
         alone: list[tuple[int, bytes]] = []
-        changes: list[tuple[int, int, Open | bytes | None]] = []  # line, number of an open, None: it ended
+        changes: Changes = []  # line, number of an open, None: it ended
         if _HELLO in lines[0]:  # it says which process this is
             self._take_line(file, first, lines[0], changes)
             first, lines = first + 1, lines[1:]
@@ -130,9 +106,7 @@ class Recorded:
             else:
                 opens[process, open_id] = event
 
-    def _take_line(
-        self, file: EventFile, number: int, line: bytes, changes: list[tuple[int, int, Open | bytes | None]]
-    ) -> None:
+    def _take_line(self, file: EventFile, number: int, line: bytes, changes: Changes) -> None:
         found = file.line(line, number)
         if found is not None:
             for name in ("spans", "turns", "tool_calls", "weight_syncs"):
@@ -140,13 +114,7 @@ class Recorded:
             self.trajectories.at = self._before + number
             self._take(found[0], number, found[1], changes)
 
-    def _take_bulk(
-        self,
-        process: Process,
-        found: bulk.Bulk,
-        lines: list[bytes],
-        changes: list[tuple[int, int, Open | bytes | None]],
-    ) -> None:
+    def _take_bulk(self, process: Process, found: bulk.Bulk, lines: list[bytes], changes: Changes) -> None:
         process.saw_all(len(lines), *found.times())
         numbers = found.lines.tolist()
         columns = bulk.columns_of(found)
@@ -179,13 +147,7 @@ class Recorded:
         """A failure row of the collection itself."""
         self.failures.add(None, None, None, RECORDING, kind, message)
 
-    def _take(
-        self,
-        process: Process,
-        number: int,
-        event: Event,
-        changes: list[tuple[int, int, Open | bytes | None]],
-    ) -> None:
+    def _take(self, process: Process, number: int, event: Event, changes: Changes) -> None:
         where = (process.host, process.pid)
         match event:
             case Span():
@@ -235,7 +197,7 @@ class Recorded:
         elif event.phase == Phase.WEIGHT_SYNC and self._int(event, "version") is not None:
             self._weight_sync(process, event)
             typed = SYNC_ATTRIBUTES
-        rest = {name: value for name, value in event.attributes.items() if name not in typed or _odd(name, value)}
+        rest = {name: value for name, value in event.attributes.items() if name not in typed or odd(name, value)}
         self.rows["spans"].add(
             process.host,
             process.pid,
@@ -420,21 +382,10 @@ class Recorded:
     def _attribute(self, event: Span, name: str) -> Scalar:
         """The value of an attribute that has a column; one of the wrong type is told, and unknown."""
         value = event.attributes.get(name)
-        if value is None or not _odd(name, value):
+        if value is None or not odd(name, value):
             return value
         self.defects.add("bad_attribute", f"{event.phase} span {event.native_name!r}: {name} = {str(value)[:40]!r}")
         return None
-
-
-def _odd(name: str, value: Scalar) -> bool:
-    """Whether an attribute that has a column is not of that column's type."""
-    if value is None:
-        return False
-    if name in bulk.TEXT_ATTRIBUTES:
-        return type(value) is not str
-    if name in bulk.FLAG_ATTRIBUTES:
-        return type(value) is not bool
-    return type(value) is not int or not -INT_LIMIT <= value < INT_LIMIT
 
 
 def _opened(event: Open | bytes) -> Open:
@@ -451,8 +402,3 @@ def _is_trajectory(event: Open) -> bool:
 
 def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
-
-
-def to_json(raw: Mapping[str, Any]) -> str:
-    """Compact JSON with sorted keys."""
-    return _ENCODE(raw) if raw else "{}"

@@ -143,13 +143,14 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The rows in tables of at least ROWS_PER_GROUP, but for the last, with every column."""
+    """The rows in tables of about ROWS_PER_GROUP, with every column."""
     held: list[pa.Table] = []
     count = 0
     for table in tables:
-        held.append(table)
-        count += table.num_rows
-        if count >= ROWS_PER_GROUP:
-            yield whole(held)
-            held, count = [], 0
+        for begin in range(0, table.num_rows, ROWS_PER_GROUP):
+            held.append(table.slice(begin, ROWS_PER_GROUP))
+            count += held[-1].num_rows
+            if count >= ROWS_PER_GROUP:
+                yield whole(held)
+                held, count = [], 0
     yield whole(held)

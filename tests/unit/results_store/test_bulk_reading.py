@@ -9,8 +9,9 @@ import pytest
 
 from harness.protocol.events import Bye, Hello, Metric, Open, Span, Step, Trajectory, encode
 from results import bulk, recorded
+from results.defects import Defects
 from results.reading import EventFile
-from results.recorded import Defects, Recorded
+from results.recorded import Recorded
 
 KEYS = list(recorded.SORT_KEYS)
 
