@@ -8,6 +8,8 @@ from harness.cli.output import file_problem, folder_named, writable
 from harness.cli.runs import find_run, runs_dir_option
 from harness.protocol.errors import SpecError
 
+MOST_STALE = 100  # a bound beyond it bounds nothing that is run, and takes as many updates to warm up
+
 
 @click.command("plan", short_help="Rank placements, splits and staleness bounds before booking GPUs.")
 @click.argument("source", metavar="RUN|CALIBRATION")
@@ -85,6 +87,6 @@ def _bounds(text: str) -> tuple[int, ...]:
         found = tuple(dict.fromkeys(int(word) for word in text.split(",")))
     except ValueError:
         raise SpecError(f"max-staleness = {text}: give whole numbers with commas, e.g. 1,2,4") from None
-    if min(found) < 1:
-        raise SpecError(f"max-staleness = {min(found)}: allowed is 1 and more in async")
+    if wrong := [bound for bound in found if not 1 <= bound <= MOST_STALE]:
+        raise SpecError(f"max-staleness = {wrong[0]}: allowed is 1 to {MOST_STALE} in async")
     return found

@@ -67,8 +67,11 @@ def _table(plan: Plan, notes: Footnotes) -> list[str]:
     unknown = "no watts: a CPU, or a calibration without power and --watts-limit"
     header = ["", "candidate", "step", "goodput, tok/s/GPU", "staleness", "beyond the bound", "power", "J/trajectory"]
     prices = plan.prices.gpu_hour is not None
+    energy = plan.prices.kwh is not None
     if prices:
         header.append("cost of 1,000")
+    if energy:
+        header.append("energy cost of 1,000")
     header.append("quicker than colocated")
     rows = []
     for one in plan.predictions:
@@ -84,6 +87,8 @@ def _table(plan: Plan, notes: Footnotes) -> list[str]:
         ]
         if prices:
             row.append("" if one.cost is None else _range(one.cost, number))
+        if energy:
+            row.append(notes.unknown(unknown) if one.energy_cost is None else _range(one.energy_cost, number))
         row.append(_quicker(one))
         rows.append(row)
     return table(header, rows, "ll")

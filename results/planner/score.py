@@ -38,10 +38,22 @@ def score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]
     """The candidate of a plan's document that the run is, and its figures beside the run's.
 
     Raises:
-        SpecError: the document is no plan, the work differs, or the plan has no such candidate.
+        SpecError: the document is no plan, the run may not be compared, the work differs, or the plan has no such
+            candidate.
     """
     if document.get("format") != FORMAT or "predictions" not in document:
         raise SpecError("plan: not a plan's file; `bench plan RUN -o FOLDER` writes one (plan.json)")
+    if run.problems:
+        raise SpecError(f"{run.run_id}: {run.problems[0]}: nothing to score")
+    try:
+        return _score(document, run)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise SpecError(
+            f"plan: its file is damaged ({error!r}); make it anew with `bench plan RUN -o FOLDER`"
+        ) from None
+
+
+def _score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]]:
     planned = document.get("calibration", {})
     digest = planned.get("work_digest", "")
     if digest and not _same_work(planned, run):

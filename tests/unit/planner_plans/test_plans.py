@@ -141,6 +141,10 @@ def test_prices_and_energy():
         hours = one.step_s.value / 3600 * 8 / 24 * 1000
         assert one.cost.value == pytest.approx(2.0 * hours, rel=0.05)
         assert 0.1 < one.power_ratio.value < 0.95
+        assert one.energy_cost is not None
+        assert one.energy_cost.value == pytest.approx(one.joules.value * 1000 / 3.6e6 * 0.2)
+    (header,) = [line for line in plan_page(made) if "| candidate |" in line]
+    assert "| cost of 1,000 | energy cost of 1,000 |" in header
     assert plan(calibrated(), [COLOCATED], gpus=8, draws=2, updates=12).predictions[0].joules is None
 
 
@@ -212,6 +216,7 @@ def test_commands(tmp_path, capsys):
         (["plan", "{study}", "--gpus", "0"], "gpus = 0"),
         (["plan", "{study}", "--seed", "-1"], "seed"),
         (["plan", "{study}", "--max-staleness", "0"], "max-staleness = 0"),
+        (["plan", "{study}", "--max-staleness", "1,100000"], "max-staleness = 100000"),
         (["score", "nothing", "latest"], "can't be read"),
     ],
 )

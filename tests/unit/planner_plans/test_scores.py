@@ -1,11 +1,14 @@
 """A plan held against a run that followed it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from harness.cli import call
-from results.planner.score import SCORED
+from harness.protocol.errors import SpecError
+from results.comparing.kept import measures_of
+from results.planner.score import FORMAT, SCORED, score
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +47,17 @@ def test_a_run_that_the_plan_does_not_know_is_refused(runs, tmp_path, capsys):
     (out / "plan.json").write_text(json.dumps(document))
     assert call(["score", str(out), str(runs["async"])]) == 2
     assert "its work is not that of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spoil", [{"predictions": [{}]}, {"predictions": 3}, {"calibration": None}])
+def test_a_damaged_plan_is_said(runs, tmp_path, spoil, capsys):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"format": FORMAT, "calibration": {}, "predictions": [], **spoil}))
+    assert call(["score", str(path), str(runs["async"])]) == 2
+    assert "plan: its file is damaged" in capsys.readouterr().err
+
+
+def test_a_run_that_may_not_be_compared_scores_nothing(runs):
+    bad = replace(measures_of(runs["async"]), problems=("did not finish (status killed)",))
+    with pytest.raises(SpecError, match="did not finish"):
+        score({"format": FORMAT, "calibration": {}, "predictions": []}, bad)
