@@ -16,7 +16,6 @@ from results.rows import Rows
 
 RECORDING = "recording"  # boundary of the failures that the collection itself finds
 SAME_CLOCK_NS = 50_000_000  # hosts whose anchors differ by less share a clock, or nearly: wall clocks are set by NTP
-
 # Line, number of an open, and what it opened (as an event, or its line); None: it ended.
 Changes = list[tuple[int, int, Open | bytes | None]]
 Opens = dict[tuple[int, int], Open | bytes]
@@ -82,9 +81,8 @@ class Recorded:
             self._take_line(file, first, lines[0], changes)
             first, lines = first + 1, lines[1:]
         together: dict[str, tuple[bulk.Kind, list[bytes], list[int]]] = {}
-        own_axis = file.host not in self.compared
         for number, line in enumerate(lines, first):
-            kind = bulk.kind_of(line) if own_axis else None
+            kind = None if file.host in self.compared else bulk.kind_of(line)
             if kind is None:
                 alone.append((number, line))
             else:
@@ -138,7 +136,8 @@ class Recorded:
         """The tables that need no joining, once every file was taken."""
         self.trajectories.at = None
         for process, event in self._opens:
-            if not _is_trajectory(event) or event.trajectory_id not in self.closed:
+            of_trajectory = event.phase is None and event.turn is None  # and not of something within one
+            if not of_trajectory or event.trajectory_id not in self.closed:
                 self._add_open(process, event)
         self._check_clocks()
         return {name: rows.table(SORT_KEYS[name]) for name, rows in self.rows.items()}
@@ -394,10 +393,6 @@ def _opened(event: Open | bytes) -> Open:
     found = checked(event)
     assert isinstance(found, Open)  # it was read as one before
     return found
-
-
-def _is_trajectory(event: Open) -> bool:
-    return event.trajectory_id is not None and event.phase is None and event.turn is None
 
 
 def _float(value: float | None) -> float | None:
