@@ -69,6 +69,9 @@ def _cell(of: Sequence[Series], repository: Path | None) -> list[str]:
     thin = [f"{one.measure.name} ({one.why})" for one in of if one.why]
     if thin:
         lines += [f"Not looked at: {escape('; '.join(thin))}.", ""]
+    lacking = [f"{one.measure.name}: {plural(len(one.without), 'run')}" for one in of if one.without and one.points]
+    if lacking:
+        lines += [f"In no point, without a value or with 0: {escape('; '.join(lacking))}.", ""]
     if repository is not None:
         for spread in dict.fromkeys(_range(change) for one in of for change in one.changes):
             if spread:
@@ -101,6 +104,9 @@ def _range(change: Change) -> str:
 def _commits(change: Change) -> str:
     versions = (change.after.versions[-1:], change.before.versions[:1])
     told = f"; framework {escape(versions[0][0])} to {escape(versions[1][0])}" if _moved(versions) else ""
+    machines = (change.after.machines[-1:], change.before.machines[:1])
+    if _moved(machines):
+        told += f"; machine {escape(machines[0][0])} to {escape(machines[1][0])}"
     spread = _range(change)
     return (code(spread) if spread else "the same, or not on record") + told
 

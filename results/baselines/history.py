@@ -51,6 +51,7 @@ class Point:
     runs: tuple[str, ...]
     commits: tuple[str, ...]
     versions: tuple[str, ...]  # of the framework
+    machines: tuple[str, ...]  # their CPU or GPUs, how many, and the driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +66,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One measure of one cell over time. `why`: why no change was looked for, where none was."""
+    """One measure of one cell over time. `why`: why no change was looked for, where none was.
+
+    `without`: runs that are in no point: they have no value, or 0 where ratios are taken.
+    """
 
     cell: str
     measure: Measure
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
     why: str = ""
+    without: tuple[str, ...] = ()
 
 
 def add(folder: Path, runs: Sequence[RunMeasures]) -> int:
@@ -121,11 +126,15 @@ def series(cell: str, runs: Iterable[RunMeasures], name: str, *, least: float = 
     if name not in MEASURES:
         raise SpecError(f"measure = {name}: allowed is one of {', '.join(MEASURES)}")
     measure = MEASURES[name]
-    points = _points(runs, measure)
+    held = list(runs)
+    points = _points(held, measure)
+    within = {run for point in points for run in point.runs}
+    without = tuple(run.run_id for run in held if run.run_id not in within)
     if len(points) < LEAST_POINTS:
         why = f"{len(points)} occasion(s) with a value; changes are looked for from {LEAST_POINTS}"
-        return Series(cell=cell, measure=measure, points=points, changes=(), why=why)
-    return Series(cell=cell, measure=measure, points=points, changes=tuple(_changes(points, measure, least)))
+        return Series(cell=cell, measure=measure, points=points, changes=(), why=why, without=without)
+    changes = tuple(_changes(points, measure, least))
+    return Series(cell=cell, measure=measure, points=points, changes=changes, without=without)
 
 
 def _points(runs: Iterable[RunMeasures], measure: Measure) -> tuple[Point, ...]:
@@ -150,6 +159,7 @@ def _points(runs: Iterable[RunMeasures], measure: Measure) -> tuple[Point, ...]:
                 runs=tuple(run.run_id for run in of),
                 commits=tuple(dict.fromkeys(run.commit for run in of if run.commit)),
                 versions=tuple(dict.fromkeys(run.framework_version for run in of if run.framework_version)),
+                machines=tuple(dict.fromkeys(_machine(run) for run in of)),
             )
         )
     return tuple(made)
@@ -214,6 +224,11 @@ def _breaks(values: npt.NDArray[np.float64], spread: float) -> list[int]:
 
 def _least(measure: Measure, least: float) -> float:
     return math.log1p(least) if measure.kind == "ratio" else least
+
+
+def _machine(run: RunMeasures) -> str:
+    facts = ("gpus", "gpu_count", "driver") if run.device == "cuda" else ("cpu", "cores")
+    return ", ".join(run.machine.get(fact) or f"{fact} unknown" for fact in facts)
 
 
 def _start(run: RunMeasures) -> datetime:

@@ -10,6 +10,7 @@ from harness.protocol.errors import SpecError
 from reports.histories import write_history
 from results.baselines import history
 from results.baselines.check import cell_name
+from results.comparing.measures import Value
 
 
 def found_in(runs, name="step_time_s"):
@@ -53,6 +54,22 @@ def test_a_short_series_says_so(nights):
     assert made.changes == ()
     assert "3 occasion(s)" in made.why
     assert "0 occasion(s)" in found_in(nights(6), "mfu_ratio").why
+
+
+def test_a_new_machine_is_named_beside_the_commits(tmp_path, nights):
+    later = nights(10, first=10, prefix="b", seed=4, factors={"step_time_s": 1.3})
+    later = [replace(run, machine={**run.machine, "cpu": "another"}) for run in later]
+    made = found_in([*nights(10), *later])
+    page = write_history({made.cell: [made]}, tmp_path, None).read_text()
+    assert "`c009..c010`; machine c, 2 to another, 2 |" in page
+
+
+def test_nights_whose_goodput_fell_to_nothing_are_said(tmp_path, nights):
+    none = [replace(run, values={"goodput_tokens_per_s_gpu": Value(0.0)}) for run in nights(4, first=10, prefix="z")]
+    made = found_in([*nights(10), *none], "goodput_tokens_per_s_gpu")
+    assert made.without == tuple(run.run_id for run in none)
+    page = write_history({made.cell: [made]}, tmp_path, None).read_text()
+    assert "goodput\\_tokens\\_per\\_s\\_gpu: 4 runs" in page
 
 
 def test_series_on_disk_grow_and_take_a_run_once(tmp_path, nights):
