@@ -14,7 +14,7 @@ from workloads.deep_research.presets import BROWSE, PRESETS, SEARCH
 
 PHASES = ("generate", "train", "logprob", "weight_sync", "offload", "host")
 PRESET = "deep-research"
-ROUNDING = 0.5  # of a phase printed in whole seconds
+ROUNDING = 0.5  # of the last digit that is printed
 SEEDS = 8
 TOLERANCE_S = 0.01
 UPDATES = 24
@@ -164,8 +164,9 @@ def _quantile(law: LogNormal, q: float) -> float:
 
 
 def _rounded(value: float) -> Constant:
-    """A printed number: half a unit of its last digit either way (whole seconds)."""
-    half = ROUNDING if value == int(value) and value else 0.0
+    """A printed number: half a unit of its last digit either way; exactly 0 is none."""
+    decimals = len(f"{value:.9f}".rstrip("0").partition(".")[2])
+    half = ROUNDING / 10**decimals if value else 0.0
     return Constant(value=value, low=max(0.0, value - half), high=value + half, unit="s", source=PUBLISHED)
 
 

@@ -115,6 +115,16 @@ def test_the_published_row_comes_out_of_its_own_calibration(study):
     assert ratio == pytest.approx(0.346, rel=0.03)
 
 
+def test_a_printed_number_is_rounded_in_its_last_digit():
+    row = replace(STUDY, phases={"generate": 385, "train": 33.4, "logprob": 24, "weight_sync": 0})
+    found = calibrate_phases(row).constants
+    assert [(found[name].low, found[name].high) for name in ("train_s", "logprob_s", "sync_transfer_s")] == [
+        pytest.approx((33.35, 33.45)),
+        (23.5, 24.5),
+        (0.0, 0.0),
+    ]
+
+
 def test_a_row_does_not_tell_how_load_slows(study):
     assert study.constants["token_s_per_sequence"].source == PRIOR
     assert study.fit is None
