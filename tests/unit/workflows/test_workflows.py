@@ -94,6 +94,25 @@ def test_commands_take_what_they_need_from_the_environment(path):
             assert "${{" not in step.get("run", ""), step["name"]
 
 
+def test_the_token_is_there_for_the_step_that_writes_the_issue_alone():
+    job = load("nightly.yml")["jobs"]["cell"]
+    holders = [step["name"] for step in job["steps"] if "github.token" in str(step.get("env", ""))]
+    assert holders == ["An issue for a regression"]
+    assert "github.token" not in str(job["env"])
+    (checkout,) = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout")]
+    assert checkout["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("repeats", ["a[$(touch $HOME/written)]", "0", "-1", "3; true", ""])
+def test_repeats_are_a_number_and_nothing_that_bash_would_run(runner, repeats):
+    here = runner(**NIGHT, RUN_FLAGS="")
+    (step,) = [step for step in steps_of("nightly.yml", "cell") if step["name"] == "Runs"]
+    code, said = here.run(step["run"], REPEATS=repeats)
+    assert code == 2
+    assert "::error::repeats" in said
+    assert not (here.folder / "written").exists()
+
+
 def test_the_night_covers_every_cell_but_the_refused():
     matrix = load("nightly.yml")["jobs"]["cell"]["strategy"]["matrix"]
     cells = {(framework, placement) for framework in matrix["framework"] for placement in matrix["placement"]}
@@ -130,7 +149,7 @@ def night(tmp_path_factory):
     (folder / "bin").mkdir()
     (folder / "baselines").mkdir()
     gh = folder / "bin" / "gh"
-    gh.write_text('#!/bin/bash\nprintf "%s\\n" "$@" >"$HOME/issue"\n')
+    gh.write_text('#!/bin/bash\nprintf "%s\\n" "$@" >"$HOME/$1"\n')
     gh.chmod(0o755)
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     here = Runner(folder, {**NIGHT, "RUN_FLAGS": "--steps 5", "BENCH_NIGHTLY": str(folder / "series")})
@@ -168,7 +187,7 @@ def test_a_night_runs_from_its_first_command_to_its_last(night):
 
 def test_a_night_without_a_baseline_warns_and_is_not_green_by_silence(night):
     here, seen = night
-    assert "::warning::simulated async: the baseline has too few runs" in seen["Against the baseline"][1]
+    assert "::warning::simulated async: a regression could not have been shown" in seen["Against the baseline"][1]
     assert here.output("code") == "5"
 
 
@@ -188,6 +207,7 @@ def test_a_regression_fails_the_night_and_writes_an_issue(night):
     assert "steps.check.outputs.code == '1'" in issue["if"]
     code, said = here.run(issue["run"])
     assert code == 0, said
+    assert (here.folder / "label").read_text().split() == ["label", "create", "regression", "--force"]
     words = (here.folder / "issue").read_text().splitlines()
     assert words[:2] == ["issue", "create"]
     assert "Nightly: simulated async is slower than its baseline" in words
