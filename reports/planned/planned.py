@@ -133,7 +133,7 @@ def document_of(plan: Plan) -> dict[str, object]:
         "updates": plan.updates,
         "seed": plan.seed,
         "words": list(plan.words),
-        "calibration": {name: getattr(calibration, name) for name in about},
+        "calibration": {name: getattr(calibration, name) for name in about} | {"work": dict(calibration.work)},
         "predictions": [{"name": one.candidate.name, **asdict(one)} for one in plan.predictions],
         "deciding": [asdict(one) for one in plan.deciding],
     }

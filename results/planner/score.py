@@ -9,6 +9,7 @@ from harness.protocol.errors import SpecError
 from results.comparing.measures import RunMeasures
 
 FORMAT = 1
+_SHORT = 80  # characters of two values that are told; of longer ones (a preset's definition) the name
 # What is scored: name of the prediction -> measure of the run.
 SCORED = {
     "step_s": "step_time_s",
@@ -56,8 +57,8 @@ def score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]
 def _score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]]:
     planned = document.get("calibration", {})
     digest = planned.get("work_digest", "")
-    if digest and not _same_work(planned, run):
-        raise SpecError(f"{run.run_id}: its work is not that of {planned.get('name')}: nothing to score")
+    if digest and (differs := _other_work(planned, run)):
+        raise SpecError(f"{run.run_id}: its work is not that of {planned.get('name')} ({differs}): nothing to score")
     gpus = _split(run)
     for one in document["predictions"]:
         asked = one["candidate"]
@@ -87,11 +88,15 @@ def read_plan(path: Path) -> dict[str, Any]:
     return found
 
 
-def _same_work(planned: dict[str, Any], run: RunMeasures) -> bool:
-    """The same sizes and the same framework; another seed is another draw of the same work."""
-    sizes = {"batch_size": run.work.get("batch_size"), "group_size": run.work.get("group_size")}
-    same = all(value is None or str(planned.get(name)) == value for name, value in sizes.items())
-    return same and planned.get("framework") in ("", run.framework) and planned.get("model") in ("", run.model)
+def _other_work(planned: dict[str, Any], run: RunMeasures) -> str:
+    """In what the run differs from what was calibrated, in words; another seed is another draw of the same work."""
+    names = ("framework", "model", "batch_size", "group_size")
+    before = {**planned.get("work", {}), **{name: str(planned.get(name) or "") for name in names}}
+    now = {**run.work, "framework": run.framework, "model": run.model}
+    both = sorted(set(before) & set(now) - {"seed"})
+    other = [name for name in both if before[name] and before[name] != now[name]]
+    short = {name: len(before[name]) + len(now[name]) <= _SHORT for name in other}
+    return ", ".join(f"{name}: {before[name]} and {now[name]}" if short[name] else name for name in other)
 
 
 def _split(run: RunMeasures) -> tuple[int, int]:

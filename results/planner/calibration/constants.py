@@ -81,6 +81,7 @@ class Calibration:
     fit: Fit | None = None
     unseen: tuple[str, ...] = ()  # what this calibration can't tell
     work_digest: str = ""
+    work: Mapping[str, str] = field(default_factory=dict)  # what the digest is of, as text
 
     def __post_init__(self) -> None:
         if not self.turns or min(self.turns) < 1:

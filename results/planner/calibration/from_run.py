@@ -71,6 +71,7 @@ def calibrate_run(run: RunTables, found: RunFigures | None = None) -> Calibratio
         fit=fit,
         unseen=tuple(_unseen(run, fit)),
         work_digest=spec.work_digest,
+        work=measured.work,
     )
 
 

@@ -43,10 +43,20 @@ def test_a_run_that_the_plan_does_not_know_is_refused(runs, tmp_path, capsys):
     assert call(["score", str(out), str(runs["async"])]) == 2
     assert "not among the plan's candidates" in capsys.readouterr().err
     document = json.loads((out / "plan.json").read_text())
-    document["calibration"]["batch_size"] = 99
-    (out / "plan.json").write_text(json.dumps(document))
-    assert call(["score", str(out), str(runs["async"])]) == 2
-    assert "its work is not that of" in capsys.readouterr().err
+    sizes = document["calibration"]
+    for about, said in (
+        (sizes | {"batch_size": 99}, "(batch_size: 99 and 4)"),
+        (
+            sizes | {"work": sizes["work"] | {"preset": "deep-research"}},
+            "(preset: deep-research and deep-research-smoke)",
+        ),
+        (sizes | {"framework": "verl"}, "(framework: verl and simulated)"),
+    ):
+        (out / "plan.json").write_text(json.dumps(document | {"calibration": about}))
+        assert call(["score", str(out), str(runs["async"])]) == 2
+        error = capsys.readouterr().err
+        assert "its work is not that of" in error
+        assert said in error
 
 
 @pytest.mark.parametrize("spoil", [{"predictions": [{}]}, {"predictions": 3}, {"calibration": None}])
