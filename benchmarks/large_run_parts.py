@@ -61,6 +61,7 @@ def write_folder(folder: Path, spec: RunSpec, seconds: float) -> None:
     for name in ("events", "samples", "logs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "spec.json").write_text(spec.to_json())
+    (folder / "sealed").touch()
     gpus = [{"uuid": gpu_uuid(0, gpu), "name": "NVIDIA H100 80GB HBM3", "host": HOST} for gpu in range(GPUS)]
     meta = {
         "run_id": folder.name,
