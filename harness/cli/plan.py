@@ -62,6 +62,8 @@ def command(
     if gpus is not None and gpus < 1:
         raise SpecError(f"gpus = {gpus}: allowed is 1 and more")
     if calibration.device == "cpu":
+        if prices.given:
+            raise SpecError(f"price: {calibration.name} ran on CPU, which has no price per GPU hour; leave it out")
         if gpus is not None:
             raise SpecError(f"gpus = {gpus}: {calibration.name} ran on CPU, and says nothing of GPUs; leave --gpus out")
         one = {"train_gpus": 1, "rollout_gpus": 1}

@@ -33,7 +33,9 @@ def page(cells: Sequence[CellCheck], baseline: Baseline, rule: GateRule = GATE_R
         f"A measure fails when it is worse by more than its tolerance and the test says so: Welch's t over runs, "
         f"one-sided, Holm-corrected, {percent(rule.alpha)} false alarms for the whole check. It is underpowered when a "
         f"worsening of {percent(rule.most_detectable)} would be missed more often than {percent(1 - rule.power)}, or "
-        f"with fewer than {LEAST_RUNS} baseline runs from {LEAST_OCCASIONS} occasions.",
+        f"with fewer than {LEAST_RUNS} baseline runs from {LEAST_OCCASIONS} occasions. "
+        "The test takes runs as independent: where nights differ by more than the runs of one night, there are more "
+        "false alarms than that (with 5% between nights and 1% within, about one check in ten).",
         "",
     ]
     if baseline.ignored:

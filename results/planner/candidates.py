@@ -200,10 +200,10 @@ def _slow_down(calibration: Calibration, slope: float, shares: Shares) -> SlowDo
     # What one row's load slowed is in its seconds a token already.
     at_seen = 1.0 if calibration.source == PUBLISHED else 1 + slope * (seen - 1)
     place = priors.BEYOND.constant.at(shares.get(priors.BEYOND.name, 0.5))
-    if calibration.source != PUBLISHED and place <= 0.5 and slope > 0:
+    if calibration.source != PUBLISHED and place <= 0.5:
         # As it is means: the line goes on; below, it bends towards flat.
         far = at_seen + (slope * seen * (FAR - 1)) * (place / 0.5)
-    elif calibration.source != PUBLISHED and slope > 0:
+    elif calibration.source != PUBLISHED:
         on = at_seen + slope * seen * (FAR - 1)
         far = on * (max(at_seen * FAR, on) / on) ** ((place - 0.5) / 0.5)
     else:
@@ -225,7 +225,9 @@ def _powered(pools: Pools, calibration: Calibration, candidate: Candidate, share
         if measured is not None:
             return measured
         prior = priors.POWER.get(name, priors.POWER["idle"])
-        return limit * calibration.power_scale * prior.constant.at(shares.get(prior.name, 0.5))
+        if prior.name == priors.POWER["idle"].name and "idle" in calibration.watts:
+            return calibration.watts["idle"]
+        return min(limit, limit * calibration.power_scale * prior.constant.at(shares.get(prior.name, 0.5)))
 
     return replace(
         pools,

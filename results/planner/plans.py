@@ -65,7 +65,7 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Candidates from the best goodput down."""
+    """Candidates from the best goodput down; on CPU from the shortest step up."""
 
     calibration: Calibration
     gpus: int
@@ -109,7 +109,11 @@ def plan(
             progress(number + 1, len(asked))
     reference = next((found[one.name] for one in asked if one.placement == COLOCATED), None)
     made = [_prediction(calibration, one, found[one.name], prices, reference) for one in asked]
-    made = _front(sorted(made, key=lambda one: (one.unstable, -one.goodput.value, one.candidate.name)))
+    if calibration.device == "cpu":  # both pools are one machine: a figure per GPU would count it twice in async
+        made = sorted(made, key=lambda one: (one.unstable, one.step_s.value, one.candidate.name))
+    else:
+        made = sorted(made, key=lambda one: (one.unstable, -one.goodput.value, one.candidate.name))
+    made = _front(made)
     deciding = _deciding(calibration, made[0].candidate, updates, seed)
     return Plan(
         calibration=calibration,

@@ -226,3 +226,40 @@ def test_wrong_requests_are_exit_2_in_one_line(words, said, study, tmp_path, mon
     assert call([word.format(study="study.json") for word in words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_generation_that_no_load_slowed_is_the_end_of_one_that_load_hardly_slowed():
+    """No jump in what lies beyond the seen load, whatever the prior says."""
+    flat, hardly = (
+        calibrated(constants=calibrated().constants | {"token_s_per_sequence": constant(slope)})
+        for slope in (0.0, 1e-7)
+    )
+    for place in (0.0, 0.5, 1.0):
+        one, other = (step(each, SPLIT, **{BEYOND.name: place}) for each in (flat, hardly))
+        assert one == pytest.approx(other, rel=0.01)
+
+
+def test_no_gpu_is_foretold_to_draw_more_than_its_limit():
+    hot = calibrated(watts_limit=700.0, power_scale=3.0)
+    made = plan(hot, [COLOCATED, SPLIT], gpus=8, draws=4, updates=12)
+    for one in made.predictions:
+        assert one.power_ratio is not None
+        assert one.power_ratio.high <= 1.0 + 1e-9
+
+
+def test_measured_idle_power_is_used_where_a_class_has_none():
+    cold, warm = (calibrated(watts_limit=700.0, watts={"idle": watts}) for watts in (40.0, 200.0))
+    one, other = (plan(each, [SPLIT], gpus=8, draws=2, updates=12).predictions[0].joules for each in (cold, warm))
+    assert one is not None
+    assert other is not None
+    assert one.value < other.value
+
+
+def test_on_cpu_the_shortest_step_is_first():
+    small = calibrated(device="cpu", train_gpus=1, rollout_gpus=1)
+    both = replace(SPLIT, train_gpus=1, rollout_gpus=1)
+    made = plan(
+        small, [Candidate(placement="colocated", train_gpus=1, rollout_gpus=1), both], gpus=1, draws=4, updates=12
+    )
+    steps = [one.step_s.value for one in made.predictions]
+    assert steps == sorted(steps)
