@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,11 @@ def test_another_python_is_found_where_python311_is_not(clone: Path, tmp_path: P
     code, lines, _ = ci(clone, "--quick", PYTHON=str(names / "python3.11"))
     assert code == 3
     assert any("no Python 3.11 or newer" in line for line in lines)
+
+
+def test_what_tests_need_is_installed_by_the_extra_that_they_are_run_with() -> None:
+    """All extras but Ray's, whose cluster no test starts from this environment."""
+    extras = tomllib.loads((SCRIPT.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (own,) = [name for name in extras["dev"] if name.startswith("agentic-rl-bench[")]
+    named = set(own.partition("[")[2].rstrip("]").split(","))
+    assert named == set(extras) - {"dev", "ray"}

@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_written_is_no_defect(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(number, os.strerror(number), "tables/spans.parquet")
 
     a_run(tmp_path)
@@ -194,7 +194,7 @@ def test_an_empty_run_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> 
 def test_comparisons_have_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def write(_: object, out: Path, *_prices: object) -> Path:
+    def write(_: object, out: Path, *_prices: object, **_how: object) -> Path:
         (out / "report.md").write_text("# A\n\n- **status**: finished[^1], a \\| b\n  - more\n\n## Section\n\nlong\n")
         return out / "report.md"
 
