@@ -1,5 +1,6 @@
 """The `bench` command: thin verbs, one file each; nothing heavy is imported before a verb runs."""
 
+import errno
 import importlib
 import os
 import sys
@@ -38,6 +39,8 @@ _VERBS = {
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends
 HUNG_UP = 129  # 128 + SIGHUP
+OUTPUT_FULL = 74  # sysexits' EX_IOERR: what was printed found no room
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Verbs(click.Group):
@@ -92,6 +95,10 @@ def call(arguments: Sequence[str]) -> int:
     except Exception as error:
         if terminal_gone(error):
             return HUNG_UP
+        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+            return fail(
+                f"what was printed can't be written: {error.strerror}; make room, or print elsewhere", OUTPUT_FULL
+            )
         path = save_traceback(error)
         return fail(f"unexpected {type(error).__name__}: {error}; this is a defect of bench, details in {path}", 1)
     return code if isinstance(code, int) else 0
@@ -100,7 +107,7 @@ def call(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Entry point of the `bench` script."""
     code = call(sys.argv[1:])
-    if code in (CLOSED_PIPE, HUNG_UP):
+    if code in (CLOSED_PIPE, HUNG_UP, OUTPUT_FULL):
         # What is still buffered has nowhere to go, and must not fail once more while Python ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):

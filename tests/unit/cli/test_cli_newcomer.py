@@ -261,3 +261,19 @@ def test_every_node_needs_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         check_machine(spec, Machine(gpu_memory_bytes=(2**36,) * 4))
     with pytest.raises(SpecError, match="device = cuda"):
         check_machine(spec, Machine())
+
+
+def test_output_that_finds_no_room_is_no_defect(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from harness.cli import main; main()", "list", "frameworks"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+    assert done.returncode == 74
+    (line,) = done.stderr.splitlines()
+    assert "No space left" in line
+    assert "defect" not in line
