@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.counted import counted
 from harness.cli.output import file_problem, folder_named, writable
 from harness.cli.runs import find_run, runs_dir_option
 from harness.protocol.errors import SpecError
@@ -72,7 +73,14 @@ def command(
     else:
         asked = candidates(calibration, gpus or calibration.gpus, tried)
     made = plan(
-        calibration, asked, gpus=gpus or calibration.gpus, draws=draws, updates=updates, seed=seed, prices=prices
+        calibration,
+        asked,
+        gpus=gpus or calibration.gpus,
+        draws=draws,
+        updates=updates,
+        seed=seed,
+        prices=prices,
+        progress=counted("simulations"),
     )
     click.echo("\n".join(plan_page(made)))
     if out is not None:

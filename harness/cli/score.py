@@ -23,5 +23,5 @@ def command(plan: Path, run: str, runs_dir: Path) -> int:
     document = read_plan(plan)
     measured = measures_of(find_run(run, runs_dir))
     name, scored = score(document, measured)
-    click.echo("\n".join(score_page(name, measured.run_id, scored)))
+    click.echo("\n".join(score_page(name, measured, scored, document["updates"])))
     return 0

@@ -1,13 +1,13 @@
 """`bench simulate`: what a placement would give, in virtual time."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from harness.cli.counted import counted
 from harness.cli.output import file_problem, folder_named, table, writable
 from harness.protocol.errors import SpecError
 
@@ -29,6 +29,7 @@ _SETTINGS: tuple[tuple[str, type, str, str], ...] = (
     ("--warmup-updates", int, "warmup_updates", "Updates left out of every figure. Default: 0."),
     ("--seed", int, "seed", "Default: 1."),
 )  # fmt: skip
+_MANY = 20  # scenarios from which on their number is said, and how far they are
 MODES = ("synchronous", "async")
 WORKSHOP: dict[str, Any] = {
     "durations": {"law": "log_normal", "median_s": 20.0, "sigma": 1.0},
@@ -105,7 +106,11 @@ def command(
     found = cells(base, axes, seeds)
     if out is not None:
         writable(out, "give another folder with --out")
-    rows = run(found, jobs=jobs, ray_address=ray_address, progress=_progress(len(found)))
+    if len(found) >= _MANY:
+        click.echo(f"{len(found):,} scenarios", err=True)
+    rows = run(
+        found, jobs=jobs, ray_address=ray_address, progress=counted("scenarios") if len(found) >= _MANY else None
+    )
     names = list(axes)
     if as_json:
         for row in rows:
@@ -181,13 +186,3 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return None if text == "none" else text
-
-
-def _progress(total: int) -> Callable[[int, int], None] | None:
-    if total < 20 or not sys.stderr.isatty():
-        return None
-
-    def tell(done: int, of: int) -> None:
-        click.echo(f"\r{done}/{of} scenarios", nl=done == of, err=True)
-
-    return tell

@@ -1,7 +1,7 @@
 """A calibration in words and tables: its constants, how well generation was fitted, and what it can't see."""
 
-from reports.markdown import escape, number, percent, seconds, table
-from results.planner.calibration.constants import Calibration
+from reports.markdown import escape, number, percent, plural, seconds, table
+from results.planner.calibration.constants import MEASURED, Calibration
 
 _SHOWN = {
     "token_s": "generation, one sequence on an engine",
@@ -19,10 +19,18 @@ _SHOWN = {
 
 def calibration_page(calibration: Calibration) -> list[str]:
     """The page's lines."""
-    of = "fitted to one run" if calibration.source == "measured" else "from published numbers"
-    lines = [f"# Calibration {of}: {escape(calibration.name)}", ""]
+    of = "fitted to one run" if calibration.source == MEASURED else "from published numbers"
+    of = "fitted to one simulated run" if calibration.simulated else of
+    told = " (functional check on CPU)" if calibration.device == "cpu" and not calibration.simulated else ""
+    lines = [f"# Calibration {of}: {escape(calibration.name)}{told}", ""]
+    if calibration.simulated:
+        lines += [
+            "> Simulated: plans were played without a model. Its constants are of no framework, and no measurement.",
+            "",
+        ]
     sizes = f"{calibration.batch_size} x {calibration.group_size} trajectories a step"
-    where = f"{calibration.framework or 'unnamed framework'}, {calibration.placement}, {calibration.gpus} GPU(s)"
+    where = f"{calibration.framework or 'unnamed framework'}, {calibration.placement}, "
+    where += plural(calibration.gpus, "process" if calibration.device == "cpu" else "GPU")
     if calibration.device == "cpu":
         where += ", a CPU run: both pools share the cores"
     lines += [f"{escape(where)}; {sizes}; step {_step(calibration)}.", ""]
@@ -32,7 +40,15 @@ def calibration_page(calibration: Calibration) -> list[str]:
         spread = "" if constant.low == constant.high else f"{number(constant.low)} to {number(constant.high)}"
         count = f"{constant.n:,}" if constant.n else ""
         rows.append(
-            [words, number(constant.value), constant.unit, spread, constant.source, count, escape(constant.note)]
+            [
+                words,
+                number(constant.value),
+                constant.unit,
+                spread,
+                calibration.source_of(constant),
+                count,
+                escape(constant.note),
+            ]
         )
     lines += [*table(["", "value", "unit", "95%", "source", "n", "note"], rows, "lrlrlrl"), ""]
     turns, tools = calibration.turns, calibration.tool_s

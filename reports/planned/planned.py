@@ -1,22 +1,29 @@
 """A plan: candidates ranked, the picture of the front, what decides, and when async would not pay."""
 
+import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, Literal
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports import style
 from reports.figures import write_picture
-from reports.markdown import Footnotes, escape, number, percent, seconds, table
+from reports.markdown import Footnotes, escape, number, percent, plural, seconds, table
+from results.comparing.measures import RunMeasures
+from results.planner.calibration.constants import SIMULATED
 from results.planner.candidates import ASYNC, COLOCATED
-from results.planner.plans import Plan, Prediction, Range
+from results.planner.plans import TIE, Plan, Prediction, Range, burden_of
 from results.planner.priors import BEYOND, POWER, SHARED, SYNC, TRAIN
 from results.planner.score import FORMAT, Scored
 
 PICTURE = "front"
 _DECIDING = 5  # lines of what decides
 _COLOURS = {COLOCATED: "#AA3377", ASYNC: "#4477AA"}
+# Where a name may stand beside its point: aligned to its left or right end, below (-1) or above it.
+_WAYS: tuple[tuple[Literal["left", "right"], int], ...] = (("left", -1), ("right", 1), ("left", 1), ("right", -1))
 _MARKS = {COLOCATED: "s", ASYNC: "o"}
 
 
@@ -24,8 +31,8 @@ def plan_page(plan: Plan) -> list[str]:
     """The page's lines, without its picture."""
     notes = Footnotes()
     calibration = plan.calibration
-    lines = [f"# Plan for {plan.gpus} GPU(s), predicted: nothing here was measured", ""]
-    lines += [f"From {escape(calibration.name)} ({calibration.source}).", ""]
+    lines = [f"# Plan for {_what(plan)}, predicted: nothing here was measured", ""]
+    lines += [f"From {escape(calibration.name)} ({calibration.kind}).", ""]
     lines += [f"- {escape(word)}" for word in plan.words]
     lines += ["", *_table(plan, notes), ""]
     lines += ["## What decides", "", f"Step time of {escape(plan.predictions[0].candidate.name)}:", ""]
@@ -57,15 +64,36 @@ def plan_page(plan: Plan) -> list[str]:
         "",
         f"<sub>{plan.draws} draws of all ranges (Latin hypercube), {plan.updates} updates each, seed {plan.seed}; "
         "medians, 80% intervals in brackets. Front: no other candidate has both more goodput and less "
-        f"{'energy' if plan.predictions[0].joules is not None else 'staleness'}.</sub>",
+        f"{'energy' if plan.predictions[0].joules is not None else 'staleness'}; what differs by less than "
+        f"{percent(TIE)} is taken as equal.</sub>",
         "",
     ]
     return [*lines, *notes.lines()]
 
 
+def _what(plan: Plan) -> str:
+    """What is planned for, e.g. `8 GPUs`; on CPU there are none to place."""
+    if plan.calibration.simulated:
+        return "simulated processes"
+    return "processes on CPU" if plan.calibration.device == "cpu" else plural(plan.gpus, "GPU")
+
+
+def _slot(plan: Plan) -> str:
+    return "process" if plan.calibration.device == "cpu" else "GPU"
+
+
 def _table(plan: Plan, notes: Footnotes) -> list[str]:
     unknown = "no watts: a CPU, or a calibration without power and --watts-limit"
-    header = ["", "candidate", "step", "goodput, tok/s/GPU", "staleness", "beyond the bound", "power", "J/trajectory"]
+    header = [
+        "",
+        "candidate",
+        "step",
+        f"goodput, tok/s/{_slot(plan)}",
+        "staleness",
+        "beyond the bound",
+        "power",
+        "J/trajectory",
+    ]
     prices = plan.prices.gpu_hour is not None
     energy = plan.prices.kwh is not None
     if prices:
@@ -143,8 +171,9 @@ def draw(plan: Plan) -> Figure:
     """Goodput against joules a trajectory (without watts: against staleness), with 80 % bars; the front joined."""
     energy = all(one.joules is not None for one in plan.predictions)
     made = style.figure(5.6)
-    title = f"{plan.gpus} GPUs: goodput against {'energy' if energy else 'staleness'}, predicted"
-    foot = f"Predicted from {plan.calibration.name}; nothing here was measured. Bars: 80% of {plan.draws} draws."
+    what = _what(plan)
+    title = f"{what[0].upper()}{what[1:]}: goodput against {'energy' if energy else 'staleness'}, predicted"
+    foot = f"Predicted from {plan.calibration.name} ({plan.calibration.kind}). Bars: 80% of {plan.draws} draws."
     low, high = style.head(made, title, "Up and to the left is better; the line joins what no other beats.", foot)
     axes = made.add_axes((0.08, low + 0.09, 0.88, high - low - 0.11))
     for one in plan.predictions:
@@ -162,46 +191,88 @@ def draw(plan: Plan) -> Figure:
             linewidth=0.9,
             markersize=6,
         )
-        if one.best or placement == COLOCATED:
-            axes.annotate(
-                one.candidate.name,
-                (x.value, one.goodput.value),
-                xytext=(7, 6),
-                textcoords="offset points",
-                fontsize=9,
-                color=style.INK,
-            )
     front = sorted(
-        ((one.joules if energy and one.joules is not None else one.staleness).value, one.goodput.value)
-        for one in plan.predictions
-        if one.best
+        (burden_of(one) if energy else one.staleness.value, one.goodput.value) for one in plan.predictions if one.best
     )
     axes.plot([x for x, _ in front], [y for _, y in front], color=style.SOFT, linewidth=1, zorder=0)
     axes.set_xlabel("J per trained trajectory" if energy else "mean staleness, versions")
-    axes.set_ylabel("goodput, tokens/s/GPU")
+    axes.set_ylabel(f"goodput, tokens/s/{_slot(plan)}")
     axes.set_ylim(bottom=0)
+    axes.margins(x=0.08)
+    _labels(plan, axes, energy=energy)
     style.bare(axes, keep=("bottom", "left"))
     axes.grid(color=style.RULE, linewidth=0.6)
     return made
 
 
-def score_page(name: str, run_id: str, scored: list[Scored]) -> list[str]:
-    """The prediction beside the run."""
+def _labels(plan: Plan, axes: Axes, *, energy: bool) -> None:
+    """Names of the front and of colocated: beside their point, inside the axes, and none over another.
+
+    Below and to the right of its point, as the front rises to the right; at the right edge to the left of it and above.
+    """
+    figure = axes.get_figure()
+    canvas: Any = None if figure is None else figure.canvas
+    renderer = canvas.get_renderer()
+    canvas.draw()
+    room = axes.get_window_extent(renderer)
+    taken: list[Any] = []
+    for one in plan.predictions:
+        if not (one.best or one.candidate.placement == COLOCATED):
+            continue
+        x = burden_of(one) if energy else one.staleness.value
+        text = axes.annotate(
+            one.candidate.name,
+            (x, one.goodput.value),
+            xytext=(0, 0),
+            textcoords="offset points",
+            fontsize=9,
+            color=style.INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+        )
+        for aside, (align, up) in itertools.product((8, 20, 34, 50), _WAYS):
+            text.set_horizontalalignment(align)
+            text.set_verticalalignment("bottom" if up > 0 else "top")
+            text.set_position((8 if align == "left" else -8, up * aside))
+            box = text.get_window_extent(renderer)
+            inside = box.x0 >= room.x0 and box.x1 <= room.x1 and box.y0 >= room.y0 and box.y1 <= room.y1
+            if inside and not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(text.get_window_extent(renderer))
+
+
+def score_page(name: str, run: RunMeasures, scored: list[Scored], updates: int) -> list[str]:
+    """The prediction beside the run. `updates`: of the plan's simulations."""
     notes = Footnotes()
-    lines = [f"# {escape(name)}, predicted and measured: {escape(run_id)}", ""]
+    simulated = run.framework == SIMULATED
+    seen = "simulated" if simulated else "measured"
+    kind = " (functional check on CPU)" if run.device == "cpu" and not simulated else ""
+    lines = [f"# {escape(name)}, predicted and {seen}{kind}: {escape(run.run_id)}", ""]
+    if simulated:
+        lines += ["> The run is simulated: plans were played without a model. Nothing here was measured.", ""]
     rows = []
     for one in scored:
-        if one.predicted is None or one.low is None or one.high is None or one.measured is None:
-            rows.append([one.name, *[notes.unknown(one.why)] * 4])
-            continue
+        unknown = one.error is None
         rows.append(
             [
                 one.name,
-                f"{number(one.predicted)} ({number(one.low)} to {number(one.high)})",
-                number(one.measured),
-                notes.unknown(one.why) if one.error is None else f"{100 * one.error:+.1f}%",
-                "inside" if one.inside else "**outside**",
+                notes.unknown(one.why)
+                if one.predicted is None or one.low is None or one.high is None
+                else f"{number(one.predicted)} ({number(one.low)} to {number(one.high)})",
+                notes.unknown(one.why) if one.measured is None else number(one.measured),
+                notes.unknown(one.why) if unknown or one.error is None else f"{100 * one.error:+.1f}%",
+                notes.unknown(one.why) if one.inside is None else "inside" if one.inside else "**outside**",
             ]
         )
-    lines += [*table(["", "predicted (80%)", "measured", "error", "measured lies"], rows, "lrrrl"), ""]
+    lines += [*table(["", "predicted (80%)", seen, "error", f"{seen} lies"], rows, "lrrrl"), ""]
+    holds = (
+        f"and how runs of {plural(run.steps, 'step')} vary by chance, as simulated (the plan's own have {updates})"
+        if any(one.widened for one in scored)
+        else f"and how runs of {updates} updates vary by chance: a run of fewer steps varies more (a new plan tells)"
+    )
+    lines += [
+        f"<sub>The interval holds the constants and assumptions that are not known {holds}. It does not hold how "
+        "machines or days differ, nor what the model leaves out; of five figures of one run about one lies outside by "
+        "chance.</sub>",
+        "",
+    ]
     return [*lines, *notes.lines()]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,16 @@ import numpy.typing as npt
 from harness.protocol.errors import SpecError
 from results.cost import JOULES_PER_KWH, Prices
 from results.planner import priors
-from results.planner.calibration.constants import Calibration, Constant
+from results.planner.calibration.constants import Calibration
 from results.planner.candidates import ASYNC, COLOCATED, Candidate, centre, needed, predict
 from results.planner.result import AT_START, Result
 
 LOW, HIGH = 0.1, 0.9  # the 80 % interval
 DRAWS = 48
 UPDATES = 40
+REPEATS = 12  # runs with other seeds and all constants in the middle: how runs of as many updates vary
+TIE = 0.01  # shares by which two candidates must differ before one is said to have more of something
+LEAST_STALENESS = 0.01  # versions: the same of staleness
 PAYS = 0.9  # of the draws in which async must be quicker to be said to pay
 Progress = Callable[[int, int], None]
 Shares = Mapping[str, float]
@@ -49,6 +52,7 @@ class Prediction:
     unstable: bool
     leans_on: tuple[str, ...]
     best: bool = False  # on the front of goodput against joules (or cost), by medians
+    noise: Mapping[str, float] = field(default_factory=dict)  # standard deviation between runs of the plan's updates
     quicker: float | None = None  # share of draws in which a step is shorter than the colocated one's
 
 
@@ -100,15 +104,25 @@ def plan(
         raise SpecError(f"draws = {draws}, updates = {updates}: allowed are at least 2 and 10")
     prices = prices or Prices()
     places = _drawn(calibration, draws, seed)
+    middle = centre(calibration)
+    every = [*enumerate(places), *((draws + k, middle) for k in range(REPEATS))]
     found: dict[str, list[Result]] = {}
+    again: dict[str, list[Result]] = {}  # with everything in the middle: only the seeds differ
     for number, candidate in enumerate(asked):
-        found[candidate.name] = [
-            predict(calibration, candidate, shares, updates=updates, seed=seed + k) for k, shares in enumerate(places)
-        ]
-        if progress is not None:
-            progress(number + 1, len(asked))
+        results = []
+        for k, shares in every:
+            results.append(predict(calibration, candidate, shares, updates=updates, seed=seed + k))
+            if progress is not None:
+                progress(number * len(every) + len(results), len(asked) * len(every))
+        found[candidate.name], again[candidate.name] = results[:draws], results[draws:]
     reference = next((found[one.name] for one in asked if one.placement == COLOCATED), None)
-    made = [_prediction(calibration, one, found[one.name], prices, reference) for one in asked]
+    made = [
+        replace(
+            _prediction(calibration, one, found[one.name], prices, reference),
+            noise={name: float(np.std(of, ddof=1)) for name, of in _figures(calibration, one, again[one.name]).items()},
+        )
+        for one in asked
+    ]
     if calibration.device == "cpu":  # both pools are one machine: a figure per GPU would count it twice in async
         made = sorted(made, key=lambda one: (one.unstable, one.step_s.value, one.candidate.name))
     else:
@@ -136,6 +150,30 @@ def _drawn(calibration: Calibration, draws: int, seed: int) -> list[dict[str, fl
     return [dict(zip(names, (float(column[k]) for column in columns), strict=True)) for k in range(draws)]
 
 
+def _figures(
+    calibration: Calibration, candidate: Candidate, found: Sequence[Result]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Figures by name of Prediction, one for each result; those of power only where they are known."""
+    tokens = math.fsum(calibration.turn_tokens) / len(calibration.turn_tokens)
+    tokens *= sum(calibration.turns) / len(calibration.turns)
+    steps = np.array([result.window_s / max(result.updates, 1) for result in found])
+    through = tokens * calibration.trajectories / (steps * candidate.gpus)
+    late = np.array([_late(result, calibration) for result in found])
+    made = {
+        "step_s": steps,
+        "throughput": through,
+        "goodput": through * (1 - late),
+        "staleness": np.array([result.staleness[AT_START].mean or 0.0 for result in found]),
+        "late_share": late,
+    }
+    known = np.array([value for result in found if (value := result.energy_per_trajectory_j) is not None])
+    if known.size == len(found):
+        made["joules"] = known
+        if calibration.watts_limit:
+            made["power_ratio"] = known * calibration.trajectories / (steps * candidate.gpus * calibration.watts_limit)
+    return made
+
+
 def _prediction(
     calibration: Calibration,
     candidate: Candidate,
@@ -143,17 +181,8 @@ def _prediction(
     prices: Prices,
     reference: Sequence[Result] | None,
 ) -> Prediction:
-    tokens = math.fsum(calibration.turn_tokens) / len(calibration.turn_tokens)
-    tokens *= sum(calibration.turns) / len(calibration.turns)
-    per_step = tokens * calibration.trajectories
-    steps = np.array([result.window_s / max(result.updates, 1) for result in found])
-    through = per_step / (steps * candidate.gpus)
-    late = np.array([_late(result, calibration) for result in found])
-    joules = [result.energy_per_trajectory_j for result in found]
-    known = np.array([value for value in joules if value is not None])
-    all_known = known.size == len(found)
-    limit = calibration.watts_limit
-    ratio = known * calibration.trajectories / (steps * candidate.gpus * limit) if all_known and limit else None
+    figures = _figures(calibration, candidate, found)
+    steps, known, ratio = figures["step_s"], figures.get("joules"), figures.get("power_ratio")
     hours = steps * candidate.gpus / 3600 / calibration.trajectories * 1000
     quicker = None
     if reference is not None and candidate.placement != COLOCATED:
@@ -162,14 +191,14 @@ def _prediction(
     return Prediction(
         candidate=candidate,
         step_s=_range(steps),
-        throughput=_range(through),
-        goodput=_range(through * (1 - late)),
+        throughput=_range(figures["throughput"]),
+        goodput=_range(figures["goodput"]),
         power_ratio=None if ratio is None else _range(ratio),
-        joules=_range(known) if all_known else None,
+        joules=None if known is None else _range(known),
         cost=None if prices.gpu_hour is None else _range(hours * prices.gpu_hour),
-        energy_cost=_range(known * 1000 / JOULES_PER_KWH * prices.kwh) if prices.kwh and all_known else None,
-        staleness=_range(np.array([result.staleness[AT_START].mean or 0.0 for result in found])),
-        late_share=_range(late),
+        energy_cost=_range(known * 1000 / JOULES_PER_KWH * prices.kwh) if prices.kwh and known is not None else None,
+        staleness=_range(figures["staleness"]),
+        late_share=_range(figures["late_share"]),
         worker_busy=_range(np.array([result.worker_busy or 0.0 for result in found])),
         unstable=any(result.unstable for result in found),
         leans_on=needed(calibration, candidate),
@@ -182,27 +211,34 @@ def _late(result: Result, calibration: Calibration) -> float:
     return result.violations / trained if result.violations and trained else 0.0
 
 
+def burden_of(one: Prediction) -> float:
+    """What a candidate's goodput is bought with: joules a trajectory; without watts mean staleness."""
+    return one.joules.value if one.joules is not None else one.staleness.value
+
+
 def _front(made: Sequence[Prediction]) -> list[Prediction]:
-    """Marks the ones that no other beats in both goodput and joules (without joules: staleness), by medians."""
+    """Marks the ones that no other beats in both goodput and its burden, by medians.
 
-    def burden(one: Prediction) -> float:
-        return one.joules.value if one.joules is not None else one.staleness.value
+    Candidates within TIE are equal in it (staleness: also within LEAST_STALENESS): else noise would decide.
+    """
 
-    def beaten(one: Prediction) -> bool:
-        return any(
-            other.goodput.value >= one.goodput.value
-            and burden(other) <= burden(one)
-            and (other.goodput.value, -burden(other)) != (one.goodput.value, -burden(one))
-            for other in made
-            if not other.unstable
-        )
+    def lighter(one: Prediction, than: Prediction) -> bool:
+        least = 0.0 if than.joules is not None else LEAST_STALENESS
+        return burden_of(one) < burden_of(than) - max(TIE * burden_of(than), least)
 
-    return [_with(one, best=not one.unstable and not beaten(one)) for one in made]
-
-
-def _with(one: Prediction, *, best: bool) -> Prediction:
-    values = {name: getattr(one, name) for name in Prediction.__dataclass_fields__}
-    return Prediction(**values | {"best": best})
+    front: list[Prediction] = []
+    most = math.inf  # goodput of the first of those that are equal to the last one on the front
+    stable = [one for one in made if not one.unstable]
+    for one in sorted(stable, key=lambda one: (-one.goodput.value, burden_of(one), one.candidate.name)):
+        if front and not lighter(one, front[-1]):
+            continue
+        if front and one.goodput.value >= (1 - TIE) * most:
+            front[-1] = one  # as much goodput, for less
+        else:
+            front.append(one)
+            most = one.goodput.value
+    names = {one.candidate.name for one in front}
+    return [replace(one, best=one.candidate.name in names) for one in made]
 
 
 def _deciding(calibration: Calibration, candidate: Candidate, updates: int, seed: int) -> tuple[Deciding, ...]:
@@ -226,9 +262,7 @@ def _deciding(calibration: Calibration, candidate: Candidate, updates: int, seed
     made = [
         Deciding(
             name=name,
-            words=_prior(name).words
-            if name not in calibration.constants
-            else _words_of(calibration.constants[name], name),
+            words=_prior(name).words if name not in calibration.constants else _words_of(calibration, name),
             share=(high - low) ** 2 / total if total > 0 else 0.0,
             step_low_s=low,
             step_high_s=high,
@@ -243,8 +277,10 @@ def _prior(name: str) -> priors.Prior:
     return next(one for one in every if one.name == name)
 
 
-def _words_of(constant: Constant, name: str) -> str:
-    return f"the {constant.source} {name} ({constant.low:.3g} to {constant.high:.3g} {constant.unit})"
+def _words_of(calibration: Calibration, name: str) -> str:
+    constant = calibration.constants[name]
+    source = calibration.source_of(constant)
+    return f"the {source} {name} ({constant.low:.3g} to {constant.high:.3g} {constant.unit})"
 
 
 def _words(calibration: Calibration, made: Sequence[Prediction], found: Mapping[str, Sequence[Result]]) -> list[str]:

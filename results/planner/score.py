@@ -1,6 +1,7 @@
 """A prediction held against the run that followed it."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from harness.protocol.errors import SpecError
 from results.comparing.measures import RunMeasures
 
 FORMAT = 1
+NORMAL_90 = 1.2815515655446004  # quantile of the normal distribution: half of an 80 % interval, in its deviations
 _SHORT = 80  # characters of two values that are told; of longer ones (a preset's definition) the name
 # What is scored: name of the prediction -> measure of the run.
 SCORED = {
@@ -23,7 +25,10 @@ SCORED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """One figure. `error`: predicted / measured - 1; None with `why` where one of them is unknown or 0."""
+    """One figure. `low`, `high`: of 80 %.
+
+    `error`: predicted / measured - 1; None with `why` where one of them is unknown or 0.
+    """
 
     name: str
     predicted: float | None
@@ -32,6 +37,7 @@ class Scored:
     measured: float | None
     error: float | None
     inside: bool | None
+    widened: bool = False  # whether the interval holds how runs as long as this one vary
     why: str = ""
 
 
@@ -65,7 +71,9 @@ def _score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored
         bound = int(run.system.get("max_staleness", "0"))
         split = asked["placement"] == run.placement and (asked["train_gpus"], asked["rollout_gpus"]) == gpus
         if split and (asked["placement"] != "async" or asked["max_staleness"] == bound):
-            return one["name"], [_scored(name, one.get(name), run) for name in SCORED]
+            return one["name"], [
+                _scored(name, one.get(name), run, _short_of(document, one, name, run)) for name in SCORED
+            ]
     raise SpecError(
         f"{run.run_id} ({run.placement} {gpus[0]}+{gpus[1]}): not among the plan's candidates: "
         + ", ".join(one["name"] for one in document["predictions"])
@@ -107,14 +115,36 @@ def _split(run: RunMeasures) -> tuple[int, int]:
     return digits[0], digits[1]
 
 
-def _scored(name: str, predicted: Any, run: RunMeasures) -> Scored:
+def _short_of(document: dict[str, Any], one: dict[str, Any], name: str, run: RunMeasures) -> float | None:
+    """Standard deviation that a run of so few steps has beyond one of the plan's updates; None: not in the plan.
+
+    A mean over n steps varies as 1 / sqrt(n) for long runs; the plan's draws hold what one over its updates has.
+    """
+    noise = one.get("noise", {}).get(name)
+    if noise is None or run.steps < 1:
+        return None
+    return float(noise * math.sqrt(max(0.0, document["updates"] / run.steps - 1)))
+
+
+def _interval(predicted: Any, more: float | None) -> tuple[float, float]:
+    """The plan's 80 % interval, widened by the standard deviation `more`: in quadrature, as of normal distributions."""
+    value, low, high = predicted["value"], predicted["low"], predicted["high"]
+    half = NORMAL_90 * (more or 0.0)
+    return value - math.hypot(value - low, half), value + math.hypot(high - value, half)
+
+
+def _scored(name: str, predicted: Any, run: RunMeasures, more: float | None) -> Scored:
     measured = run.value(SCORED[name])
-    if not isinstance(predicted, dict) or measured is None:
-        why = run.why(SCORED[name]) if measured is None else "not predicted"
+    if not isinstance(predicted, dict):
+        why = "not predicted"
         return Scored(
             name=name, predicted=None, low=None, high=None, measured=measured, error=None, inside=None, why=why
         )
-    value, low, high = predicted["value"], predicted["low"], predicted["high"]
+    value = predicted["value"]
+    low, high = _interval(predicted, more)
+    if measured is None:
+        why = run.why(SCORED[name])
+        return Scored(name=name, predicted=value, low=low, high=high, measured=None, error=None, inside=None, why=why)
     return Scored(
         name=name,
         predicted=value,
@@ -123,5 +153,6 @@ def _scored(name: str, predicted: Any, run: RunMeasures) -> Scored:
         measured=measured,
         error=value / measured - 1 if measured else None,
         inside=low <= measured <= high,
+        widened=more is not None,
         why="" if measured else "0 was measured",
     )

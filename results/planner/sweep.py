@@ -2,11 +2,14 @@
 
 import copy
 import itertools
+import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from dataclasses import dataclass, fields, replace
+from multiprocessing.connection import wait
 from typing import Any
 
 from harness.protocol.errors import SpecError
@@ -34,6 +37,7 @@ NAMES: Mapping[str, str] = {
 MOST_CELLS = 1_000_000
 # Turns below which starting other processes costs more than it saves.
 WORTH_SPREADING = 3_000_000
+_MOST_AT_ONCE = 50  # scenarios handed to a process: what is done is told that often
 Row = dict[str, Any]
 Progress = Callable[[int, int], None]  # done, of how many
 
@@ -68,7 +72,7 @@ def cells(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], seeds: int
         own: Row = dict(zip(axes, chosen, strict=True))
         mapping = copy.deepcopy(dict(base))
         for name, value in own.items():
-            put(mapping, NAMES.get(name, name), value)
+            put(mapping, _path(name), value)
         own |= useful(mapping, own)
         scenario = scenario_of(mapping)
         key = repr(scenario)
@@ -78,6 +82,17 @@ def cells(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], seeds: int
         for number in range(seeds):
             found.append(Cell(values=own, scenario=replace(scenario, seed=scenario.seed + number)))
     return found
+
+
+def _path(name: str) -> str:
+    """The path of an axis. Raises SpecError for a name that is neither short nor the begin of a path."""
+    known = {one.name for one in fields(Scenario)}
+    if name not in NAMES and name.split(".", 1)[0] not in known:
+        raise SpecError(
+            f"sweep.{name}: unknown; known are {', '.join([*NAMES, 'batch_size', 'warmup_updates'])}, or the path of a "
+            "key as in a scenario's file, e.g. pools.engines"
+        )
+    return NAMES.get(name, name)
 
 
 def put(mapping: Mapped, path: str, value: Any) -> None:
@@ -219,9 +234,44 @@ def run(
     if compiled.available() and any(expected_turns(cell.scenario) >= WORTH_COMPILING for cell in sweep):
         # Here once, and kept: not in every process at the same time.
         simulate(replace(sweep[0].scenario, horizon_s=None, horizon_updates=1, warmup_updates=0), backend="compiled")
-    size = max(1, len(payloads) // (16 * workers))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return _told(pool.map(_row, payloads, chunksize=size), len(payloads), progress)
+    return _in_processes(payloads, workers, progress)
+
+
+def _in_processes(payloads: Sequence[tuple[Mapped, Mapped]], workers: int, progress: Progress | None) -> list[Row]:
+    """Rows from other processes; what interrupts this one ends them, and they don't outlive it."""
+    size = max(1, min(len(payloads) // (16 * workers), _MOST_AT_ONCE))
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    try:
+        # A terminal's Ctrl-C goes to all processes at once: they inherit that it is blocked, and this one ends them.
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            rows = pool.map(_row, payloads, chunksize=size)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        found = _told(rows, len(payloads), progress)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+            process.join()
+        raise
+    pool.shutdown()
+    return found
+
+
+def _end_with_parent() -> None:
+    """In a process of the pool: ends it once the one that started it is gone, however that ended."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _told(rows: Iterable[Row], total: int, progress: Progress | None) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import Any
 from harness.protocol.errors import SpecError
 
 FORMAT = 1
+SIMULATED = "simulated"  # framework of runs without one; in files their source is MEASURED, as of all runs
 MEASURED, PUBLISHED, PRIOR = "measured", "published", "prior"
 # Constants of a step, in seconds. `host_s`: reward, advantage, data, conversion, handing over, and what has no name.
 STEP = ("train_s", "logprob_s", "host_s", "sync_pause_s", "sync_transfer_s", "sync_resume_s", "offload_s")
@@ -96,6 +97,26 @@ class Calibration:
     def gpus(self) -> int:
         """GPUs of the system, each counted once."""
         return self.train_gpus if self.placement == "colocated" else self.train_gpus + self.rollout_gpus
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it was fitted to a run without a framework: nothing in it was measured."""
+        return self.source == MEASURED and self.framework == SIMULATED
+
+    @property
+    def kind(self) -> str:
+        """Where the numbers come from, as a reader is told: `published`, `fitted to a simulated run`, ..."""
+        if self.source != MEASURED:
+            return self.source
+        if self.simulated:
+            return "fitted to a simulated run: nothing was measured"
+        return f"fitted to a run on {'CPU: a functional check' if self.device == 'cpu' else 'GPUs'}"
+
+    def source_of(self, constant: Constant) -> str:
+        """A constant's source, as a reader is told: `fitted` to a run, `simulated`, `published` or `prior`."""
+        if constant.source != MEASURED:
+            return constant.source
+        return SIMULATED if self.simulated else "fitted"
 
     @property
     def trajectories(self) -> int:

@@ -1,6 +1,13 @@
 """`bench simulate`: flags, TOML, sweeps; the same figures however the work is spread."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -8,6 +15,7 @@ from hypothesis import given, settings
 from scenarios import scenarios
 
 from harness.cli import call
+from harness.cli.counted import counted
 from harness.protocol.errors import SpecError
 from results.planner.model import Composed, Empirical, LogNormal
 from results.planner.scenario_file import durations_of, mapping_of, scenario_of
@@ -178,3 +186,76 @@ def test_other_processes_give_the_same_rows():
     sweep = cells(base, {"workers": [16, 64], "mode": ["synchronous", "async"]}, seeds=2)
 
     assert run(sweep, jobs=2) == run(sweep, jobs=1)
+
+
+def test_an_interrupt_ends_a_large_sweep_and_its_processes():
+    words = ["--sweep", "sigma=0:1.5:400", "--sweep", "update_s=1:100:50", "--jobs", "2", "--json"]
+    bench = [sys.executable, "-c", "from harness.cli import main; main()", "simulate", *words]
+    run = subprocess.Popen(bench, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert run.stderr is not None
+        assert run.stderr.readline() == "40,000 scenarios\n"
+        until = time.monotonic() + 60
+        while len(spawned(run.pid)) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(spawned(run.pid)) == 2
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all of them
+        assert run.wait(timeout=60) == 130
+        assert "Traceback" not in run.stderr.read()
+        while spawned(run.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not spawned(run.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+
+
+def test_processes_of_a_sweep_end_with_the_one_that_was_killed():
+    words = ["--sweep", "sigma=0:1.5:400", "--sweep", "update_s=1:100:50", "--jobs", "2", "--json"]
+    bench = [sys.executable, "-c", "from harness.cli import main; main()", "simulate", *words]
+    run = subprocess.Popen(bench, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until = time.monotonic() + 60
+        while len(spawned(run.pid)) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(spawned(run.pid)) == 2
+        time.sleep(1)  # until they have begun to watch
+        run.kill()
+        run.wait(timeout=60)
+        while spawned(run.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not spawned(run.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+
+
+def spawned(session):
+    """Living processes of a session that multiprocessing has started to work."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = os.getsid(int(folder.name)) == session
+            if mine and b"spawn_main" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_an_unknown_axis_is_answered_with_the_names_of_the_help(capsys):
+    assert call(["simulate", "--sweep", "nope=1"]) == 2
+    said = capsys.readouterr().err
+    assert "nope: unknown" in said
+    assert "sigma" in said
+    assert "update_s" in said
+    assert "batch_size" in said
+
+
+def test_progress_is_told_on_a_terminal_only(monkeypatch, capsys):
+    assert counted("scenarios") is None
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    tell = counted("scenarios")
+    tell(1, 2000)
+    tell(2000, 2000)
+    assert capsys.readouterr().err.endswith("2,000/2,000 scenarios\n")

@@ -9,12 +9,13 @@ import pytest
 
 from harness.cli import call
 from harness.protocol.errors import SpecError
-from reports.planned.planned import document_of, plan_page, write_plan
+from reports.planned.calibrated import calibration_page
+from reports.planned.planned import document_of, draw, plan_page, write_plan
 from results.cost import Prices
 from results.planner.calibration.constants import Calibration, Constant, Fit, read, write
 from results.planner.calibration.from_phases import Published, calibrate_phases
 from results.planner.candidates import Candidate, candidates, centre, naive_step_s, needed, predict
-from results.planner.plans import plan
+from results.planner.plans import Prediction, Range, _front, plan
 from results.planner.priors import BEYOND, SHARED, SYNC, TRAIN
 
 SPLIT = Candidate(placement="async", train_gpus=4, rollout_gpus=4, max_staleness=1)
@@ -197,7 +198,7 @@ def test_commands(tmp_path, capsys):
     assert "It can't see:" in capsys.readouterr().out
     words = ["--gpus", "2", "--max-staleness", "1", "--draws", "2", "--updates", "10", "-o", str(tmp_path / "plan")]
     assert call(["plan", out, *words]) == 0
-    assert "# Plan for 2 GPU(s), predicted" in capsys.readouterr().out
+    assert "# Plan for 2 GPUs, predicted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -263,3 +264,104 @@ def test_on_cpu_the_shortest_step_is_first():
     )
     steps = [one.step_s.value for one in made.predictions]
     assert steps == sorted(steps)
+
+
+def test_a_simulated_run_s_plan_says_simulated_and_no_gpu(tmp_path, capsys):
+    path = tmp_path / "c.json"
+    write(calibrated(device="cpu", framework="simulated", train_gpus=1, rollout_gpus=1), path)
+    page = "\n".join(calibration_page(read(path)))
+    assert page.startswith("# Calibration fitted to one simulated run: run\n")
+    assert "| simulated |" in page
+    assert "measured |" not in page
+    assert call(["plan", str(path), "--draws", "2", "--updates", "10"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# Plan for simulated processes, predicted")
+    assert "(fitted to a simulated run: nothing was measured)" in said
+    assert "the simulated " in said
+    assert "the measured train" not in said
+    assert "tok/s/process" in said
+    assert "GPU" not in said.split("## What decides")[0].replace("no statement about GPUs", "")
+
+
+def test_a_cpu_run_s_plan_is_called_so_in_its_page_and_picture():
+    split = Candidate(placement="async", train_gpus=1, rollout_gpus=1, max_staleness=1)
+    known = calibrated(device="cpu", train_gpus=1, rollout_gpus=1)
+    made = plan(known, [split], gpus=1, draws=2, updates=10)
+    assert plan_page(made)[0].startswith("# Plan for processes on CPU, ")
+    assert "functional check on CPU" in calibration_page(known)[0]
+    assert "| fitted |" in "\n".join(calibration_page(known))
+    figure = draw(made)
+    written = [text.get_text() for text in figure.texts] + [axes.get_ylabel() for axes in figure.axes]
+    assert not [text for text in written if "GPU" in text]
+    assert [text for text in written if "on CPU" in text]
+
+
+def predicted(name, goodput, staleness, *, unstable=False):
+    return Prediction(
+        candidate=Candidate(placement="async", train_gpus=name, rollout_gpus=1, max_staleness=1),
+        unstable=unstable,
+        leans_on=(),
+        power_ratio=None,
+        joules=None,
+        cost=None,
+        energy_cost=None,
+        **{
+            figure: Range(value=value, low=value, high=value)
+            for figure, value in {
+                "step_s": 1.0,
+                "throughput": 1.0,
+                "goodput": goodput,
+                "staleness": staleness,
+                "late_share": 0.0,
+                "worker_busy": 1.0,
+            }.items()
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "front"),
+    [
+        ([(500, 2.004), (400, 2.0)], [500]),  # as stale: no more than noise
+        ([(500, 0.009), (400, 0.0)], [500]),
+        ([(500, 2.0), (498, 1.0)], [498]),  # as much, for half
+        ([(500, 2.0), (400, 1.0), (300, 1.5), (200, 0.0)], [500, 400, 200]),
+        # Each a little less for clearly less: the first must not fall for the last, which has much less.
+        ([(1000, 4.0), (995, 3.0), (988, 2.0), (960, 1.0)], [995, 988, 960]),
+    ],
+)
+def test_the_front_takes_what_differs_by_noise_as_equal(made, front):
+    marked = _front([predicted(k + 1, *each) for k, each in enumerate(made)])
+    assert [one.goodput.value for one in marked if one.best] == front
+    backwards = _front([predicted(k + 1, *each) for k, each in reversed(list(enumerate(made)))])
+    assert {one.goodput.value for one in backwards if one.best} == set(front)
+
+
+def test_what_is_unstable_is_on_no_front():
+    marked = _front([predicted(1, 500, 1.0, unstable=True), predicted(2, 100, 2.0)])
+    assert [one.best for one in marked] == [False, True]
+
+
+def test_names_in_the_picture_lie_inside_it_and_apart():
+    every = [
+        Candidate(placement="async", train_gpus=t, rollout_gpus=8 - t, max_staleness=b)
+        for t in (3, 4, 5)
+        for b in (1, 4)
+    ]
+    figure = draw(plan(calibrated(), [COLOCATED, *every], gpus=8, draws=2, updates=10))
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    room = axes.get_window_extent()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) >= 2
+    for k, box in enumerate(boxes):
+        assert room.x0 <= box.x0
+        assert box.x1 <= room.x1
+        assert not any(box.overlaps(other) for other in boxes[:k])
+
+
+def test_a_plan_says_how_far_it_is():
+    told = []
+    plan(calibrated(), [SPLIT], gpus=8, draws=2, updates=10, progress=lambda done, of: told.append((done, of)))
+    assert [done for done, _ in told] == list(range(1, len(told) + 1))
+    assert {of for _, of in told} == {len(told)}

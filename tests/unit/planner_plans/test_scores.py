@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from harness.cli import call
 from harness.protocol.errors import SpecError
+from reports.planned.planned import score_page
 from results.comparing.kept import measures_of
+from results.comparing.measures import Value
 from results.planner.score import FORMAT, SCORED, score
 
 
@@ -28,7 +31,8 @@ def test_the_run_s_own_candidate_is_scored(runs, tmp_path, capsys):
     capsys.readouterr()
     assert call(["score", str(out), str(runs["async"])]) == 0
     said = capsys.readouterr().out
-    assert "async 1+1, staleness 1, predicted and measured" in said
+    assert "async 1+1, staleness 1, predicted and simulated: " in said
+    assert "measured" not in said.replace("Nothing here was measured", "")
     rows = [line for line in said.splitlines() if line.startswith(("| step_s", "| step\\_s"))]
     assert len(rows) == 1
     assert "%" in rows[0]
@@ -71,3 +75,42 @@ def test_a_run_that_may_not_be_compared_scores_nothing(runs):
     bad = replace(measures_of(runs["async"]), problems=("did not finish (status killed)",))
     with pytest.raises(SpecError, match="did not finish"):
         score({"format": FORMAT, "calibration": {}, "predictions": []}, bad)
+
+
+def test_a_prediction_stands_where_the_run_has_no_value(runs):
+    scored = scored_of(runs, {"value": 2.0, "low": 1.0, "high": 3.0}, measured=None)
+    assert (scored.predicted, scored.measured, scored.inside) == (2.0, None, None)
+    assert scored.why
+    page = "\n".join(score_page("colocated 1", measures_of(runs["colocated"]), [scored], 40))
+    assert "| step_s | 2 (1 to 3) | –" in page
+    assert "a run of fewer steps varies more" in page
+
+
+@pytest.mark.parametrize(("steps", "low"), [(40, 1.0), (10, 2 - np.hypot(1, 1.2815515655446004 * 0.5 * 3**0.5))])
+def test_a_shorter_run_s_interval_is_wider(runs, steps, low):
+    scored = scored_of(runs, {"value": 2.0, "low": 1.0, "high": 3.0}, measured=2.5, steps=steps, noise=0.5)
+    assert scored.low == pytest.approx(low)
+    assert scored.high == pytest.approx(4 - low)
+    assert scored.inside
+    assert scored.widened
+
+
+def test_a_plan_of_before_has_no_noise_and_says_so(runs):
+    scored = scored_of(runs, {"value": 2.0, "low": 1.0, "high": 3.0}, measured=3.5, steps=10)
+    assert (scored.low, scored.high, scored.inside, scored.widened) == (1.0, 3.0, False, False)
+
+
+def scored_of(runs, predicted, *, measured, steps=10, noise=None):
+    """Of a plan of 40 updates: its step time beside a run's."""
+    run = measures_of(runs["colocated"])
+    own = Value(measured, "" if measured is not None else "no steady window")
+    run = replace(run, values={**run.values, "step_time_s": own})
+    one = {
+        "name": "colocated 1",
+        "candidate": {"placement": "colocated", "train_gpus": 1, "rollout_gpus": 1, "max_staleness": 0},
+        "step_s": predicted,
+        "noise": {} if noise is None else {"step_s": noise},
+    }
+    run = replace(run, steps=steps, placement="colocated", system={**run.system, "gpus": "1+1", "max_staleness": "0"})
+    _, scored = score({"format": FORMAT, "updates": 40, "predictions": [one]}, run)
+    return next(each for each in scored if each.name == "step_s")
