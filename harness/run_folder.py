@@ -155,8 +155,11 @@ def read_status(run_dir: Path) -> RunStatus:
     Raises:
         SpecError: not a run folder.
     """
-    if not (run_dir / "spec.json").is_file() and not (run_dir / "lock").is_file():
-        raise SpecError(f"{run_dir}: not a run folder (it has no spec.json)")
+    try:
+        if not (run_dir / "spec.json").is_file() and not (run_dir / "lock").is_file():
+            raise SpecError(f"{run_dir}: not a run folder (it has no spec.json)")
+    except OSError as error:
+        raise SpecError(f"{run_dir}: cannot be read: {error.strerror}") from error
     meta, problem = read_meta(run_dir)
     sealed = (run_dir / "sealed").exists()
     if sealed and (problem is not None or meta.get("status") not in STATUSES):
@@ -177,15 +180,33 @@ def read_status(run_dir: Path) -> RunStatus:
 def list_runs(runs_dir: Path) -> list[Path]:
     """The run folders in `runs_dir`, oldest first; empty when there is no such folder.
 
+    Folders in it that may not be looked into are left out; `find_runs` names them.
+
     Raises:
         SpecError: the folder can't be read.
     """
+    return find_runs(runs_dir)[0]
+
+
+def find_runs(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
+    """The run folders in `runs_dir`, oldest first, and why others in it can't be told to be any.
+
+    Raises:
+        SpecError: the folder can't be read.
+    """
+    runs: list[Path] = []
+    closed: dict[Path, str] = {}
     try:
-        if not runs_dir.is_dir():
-            return []
-        return sorted(path for path in runs_dir.iterdir() if (path / "spec.json").is_file())
+        inside = sorted(runs_dir.iterdir()) if runs_dir.is_dir() else []
     except OSError as error:
         raise SpecError(f"runs_dir = {runs_dir}: cannot be read: {error.strerror}") from error
+    for path in inside:
+        try:
+            if (path / "spec.json").is_file():
+                runs.append(path)
+        except OSError as error:
+            closed[path] = f"cannot be read: {error.strerror}"
+    return runs, closed
 
 
 def _make_new(parent: Path, stem: str, *, may_number: bool) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from harness.protocol.errors import SpecError
+from harness.protocol.spec import Placement
 from reports.case import Case
 from reports.linted import markdown
 from reports.markdown import UNKNOWN, Footnotes, code, escape, number, percent, plural, seconds, table
@@ -63,6 +64,8 @@ def imported_page(case: Case) -> list[str]:
 
 def _source(case: Case, facts: Mapping[str, Any]) -> list[str]:
     spec = case.run.spec
+    shared = spec.placement is Placement.COLOCATED
+    split = f"{spec.gpus.train} shared" if shared else f"{spec.gpus} (train + rollout)"
     rows = [
         ["run", code(case.run.run_id)],
         ["label", f"**{LABEL}**"],
@@ -70,7 +73,7 @@ def _source(case: Case, facts: Mapping[str, Any]) -> list[str]:
         ["SHA-256 of the source", code(facts.get("sha256", UNKNOWN))],
         ["imported", escape(facts.get("imported_utc", UNKNOWN))],
         ["framework", escape(spec.framework)],
-        ["placement and GPUs, as the user said", escape(f"{spec.placement.value}, {spec.gpus} ({spec.device.value})")],
+        ["placement and GPUs, as the user said", escape(f"{spec.placement.value}, {split} ({spec.device.value})")],
         ["model, as the user said", escape(spec.model)],
     ]
     notes = case.run.meta.get("note")
@@ -86,7 +89,8 @@ def _steps(case: Case, notes: Footnotes) -> list[str]:
     lines += [*phase_table(case.figures.phases, window), "", case.caption(f"n = {window.steps} steps", notes), ""]
     lines += [
         "The controller's own timers; `other` is what is left of the log's time of a step. Gaps between steps are not "
-        "in the log, so a step may have taken longer.",
+        "in the log, so a step may have taken longer. Phases that sum to more than their step are cut at its end: a "
+        "note above names them.",
         "",
     ]
     return [*lines, *native_names(case.figures.phases)]

@@ -8,6 +8,7 @@ from reports.markdown import code, escape, plural, table
 from results.lint.findings import Finding, Linted, Severity
 
 FORMATS = ("markdown", "json", "github")
+SHOWN = 8  # columns not read that are named without `--all`
 _LEVEL = {Severity.VIOLATION: "error", Severity.IMPLIED: "notice", Severity.UNCHECKED: "notice"}
 
 
@@ -30,8 +31,9 @@ def markdown(sources: Sequence[Linted], *, unchecked: bool = False) -> list[str]
                 for finding in shown
             ]
             lines += [*table(["", "where", "identity", "what"], rows, "llll"), ""]
-        lines += [f"- {escape(note)}" for note in one.notes]
-        lines += [""] if one.notes else []
+        notes = [*one.notes, *_not_read(one, unchecked)]
+        lines += [f"- {escape(note)}" for note in notes]
+        lines += [""] if notes else []
     return lines[:-1] if lines and not lines[-1] else lines
 
 
@@ -48,6 +50,7 @@ def as_json(sources: Sequence[Linted], *, unchecked: bool = False) -> str:
                     "checks_by_identity": dict(sorted(one.made.items())),
                     "cannot_be_checked": len(one.of(Severity.UNCHECKED)),
                     "notes": one.notes,
+                    "columns_not_read": one.columns_not_read,
                     "findings": [_object(finding) for finding in _shown(one, unchecked)],
                 }
                 for one in sources
@@ -68,6 +71,8 @@ def github(sources: Sequence[Linted], *, unchecked: bool = False) -> list[str]:
             place += f",line={finding.line}" if finding.line is not None else ""
             text = _data(f"{finding.row}: {finding.message}")
             lines.append(f"::{_LEVEL[finding.severity]} {place},title={_property(title)}::{text}")
+        place = f"file={_property(one.source)},title=note"
+        lines += [f"::notice {place}::{_data(note)}" for note in [*one.notes, *_not_read(one, unchecked)]]
     return lines
 
 
@@ -76,6 +81,17 @@ def _summary(one: Linted) -> str:
     said = f"{plural(one.checks, 'check')} of {_identities(len(one.made))}: {', '.join(counts)}"
     left = len(one.of(Severity.UNCHECKED))
     return said + (f"; {left} could not be made (`--all` lists them)." if left else ".")
+
+
+def _not_read(one: Linted, unchecked: bool) -> list[str]:
+    """That columns of numbers were not read, and how they are named; `unchecked`: all of them."""
+    names = one.columns_not_read
+    if not names:
+        return []
+    shown = names if unchecked else names[:SHOWN]
+    more = f" and {len(names) - len(shown)} more (`--all` lists them)" if len(names) > len(shown) else ""
+    said = ", ".join(map(repr, shown))
+    return [f"columns not read: {said}{more}; --map COLUMN=NAME says what one is (names: docs/lint.md)"]
 
 
 def _identities(count: int) -> str:

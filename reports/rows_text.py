@@ -19,7 +19,8 @@ UNKNOWN = "-"
 def write_rows(table: pa.Table, form: str, file: IO[bytes]) -> None:
     """Writes `table` to a binary file as `table`, `csv`, `json` (an array of objects) or `parquet`.
 
-    Null is an empty field in CSV, `null` in JSON and `-` in a table; so is a number that JSON has not (NaN, infinity).
+    Null is an empty field in CSV, `null` in JSON and `-` in a table. Numbers that JSON has not are text there, and in
+    the others the same words: `inf`, `-inf`, `nan`.
 
     Raises:
         OSError: it cannot be written.
@@ -67,7 +68,7 @@ def _aligned(table: pa.Table) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return UNKNOWN
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -88,7 +89,7 @@ def _plain(value: Any) -> Any:
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case float():
-            return value if math.isfinite(value) else None
+            return value if math.isfinite(value) else str(value)
         case None | bool() | int() | str():
             return value
         case bytes():

@@ -1,6 +1,7 @@
 """Many collected runs at once, as Arrow or pandas tables with a `run_id`: what notebooks and `bench query` read."""
 
 import glob
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,9 +93,14 @@ def open_runs(*patterns: str | Path) -> Runs:
     folders: dict[str, Path] = {}
     left_out: dict[Path, str] = {}
     for path in _places(patterns):
-        if not is_run_folder(path):
+        try:
+            if not is_run_folder(path):
+                continue
+            collected = is_collected(path)
+        except SpecError as error:
+            left_out[path] = str(error).removeprefix(f"{path}: ")
             continue
-        if not is_collected(path):
+        if not collected:
             left_out[path] = f"not collected; run `bench collect {path}`"
             continue
         read_table(table_path(path, "runs"), "runs")  # tells a newer schema, or damage, by name
@@ -115,10 +121,15 @@ def _places(patterns: tuple[str | Path, ...]) -> list[Path]:
         text = str(pattern)
         named = [Path(text)] if Path(text).exists() else [Path(one) for one in glob.glob(text)]  # noqa: PTH207 - also absolute patterns
         for path in named:
-            inside = [path] if is_run_folder(path) else _children(path)
+            inside = [path] if _closed(path) or is_run_folder(path) else _children(path)
             for one in sorted(inside):
                 found[one.resolve()] = None
     return list(found)
+
+
+def _closed(path: Path) -> bool:
+    """Whether it is a folder that may not be looked into."""
+    return path.is_dir() and not os.access(path, os.R_OK | os.X_OK)
 
 
 def _children(path: Path) -> list[Path]:

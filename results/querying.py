@@ -3,7 +3,7 @@
 DuckDB is the extra `query`. It works in memory, writes nothing, loads no extension and opens no other file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,13 +11,20 @@ import pyarrow as pa
 from harness.protocol.errors import EnvError, SpecError
 from results.opening import RUN_ID, Runs, columns_of
 from results.schema import BOOL, FLOAT, FLOATS, INT, TEXT, TEXTS
-from results.store import table_path
+from results.store import check_table, read_table, table_path
 
 if TYPE_CHECKING:
     import duckdb
 
 _FILES = "bench_files"
 _SQL_TYPES = {INT: "BIGINT", FLOAT: "DOUBLE", TEXT: "VARCHAR", BOOL: "BOOLEAN", TEXTS: "VARCHAR[]", FLOATS: "DOUBLE[]"}
+_CONFIG: Mapping[str, str] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",  # else what does not fit into memory is written below the current folder
+}
 _MISSING = "DuckDB is not installed: pip install 'agentic-rl-bench[query]'"
 
 
@@ -35,8 +42,11 @@ def query(runs: Runs, sql: str) -> pa.Table:
     except ImportError:
         raise EnvError(_MISSING) from None
     # A view reads the schema of each of its files: only those that the text can mean are made.
-    connection = _connect(runs, [name for name in runs.tables if name in sql.lower()])
+    names = [name for name in runs.tables if name in sql.lower()]
+    _check_files(runs, names, whole=False)
+    connection = duckdb.connect(":memory:", config=dict(_CONFIG))
     try:
+        _make_views(connection, runs, names)
         statements = connection.extract_statements(sql)
         if len(statements) != 1:
             raise SpecError(f"query: {len(statements)} statements; give one SELECT")
@@ -45,17 +55,39 @@ def query(runs: Runs, sql: str) -> pa.Table:
             raise SpecError(f"query: {kind} is refused: runs are only read; give one SELECT")
         relation = connection.sql(sql)
         table: pa.Table = relation.to_arrow_table()
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except RuntimeError as error:
+        if "interrupt" in str(error).lower():  # Ctrl-C, as DuckDB tells it while it hands out rows
+            raise KeyboardInterrupt from None
+        raise
     except duckdb.Error as error:
+        if not isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException):
+            _check_files(runs, names, whole=True)  # names the run, where one of its tables is what is wrong
         raise SpecError(f"query: {' '.join(str(error).split())}") from None
     finally:
         connection.close()
     return table
 
 
-def _connect(runs: Runs, names: Sequence[str]) -> "duckdb.DuckDBPyConnection":
-    """A connection that has the views of those names, and can do nothing else."""
-    import duckdb
+def _check_files(runs: Runs, names: Sequence[str], *, whole: bool) -> None:
+    """Whether the tables of those names can be read: what describes them, or `whole`.
 
+    Raises:
+        SpecError: names the run, the table and what to do.
+    """
+    for folder in runs.folders.values():
+        for name in names:
+            path = table_path(folder, name)
+            if path.is_file():
+                if whole:
+                    read_table(path, name)
+                else:
+                    check_table(path, name)
+
+
+def _make_views(connection: "duckdb.DuckDBPyConnection", runs: Runs, names: Sequence[str]) -> None:
+    """Gives a connection the views of those names, and takes all other power from it."""
     files: dict[str, list[str]] = {}
     ids: list[tuple[str, str]] = []
     for run_id, folder in runs.folders.items():
@@ -64,16 +96,6 @@ def _connect(runs: Runs, names: Sequence[str]) -> "duckdb.DuckDBPyConnection":
             if path.is_file():
                 files.setdefault(name, []).append(str(path))
                 ids.append((str(path), run_id))
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_community_extensions": "false",
-            "python_enable_replacements": "false",
-            "temp_directory": "",  # else what does not fit into memory is written below the current folder
-        },
-    )
     connection.execute(f"CREATE TABLE {_FILES} (file VARCHAR, of_run VARCHAR)")
     if ids:
         rows = ", ".join(f"({_text(path)}, {_text(run_id)})" for path, run_id in ids)
@@ -83,7 +105,6 @@ def _connect(runs: Runs, names: Sequence[str]) -> "duckdb.DuckDBPyConnection":
     connection.execute(f"SET allowed_paths = [{', '.join(_text(path) for path, _ in ids)}]")
     connection.execute("SET enable_external_access = false")  # but for these
     connection.execute("SET lock_configuration = true")
-    return connection
 
 
 def _view(name: str, files: list[str]) -> str:

@@ -13,46 +13,15 @@ import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
+from results.migrations import MIGRATIONS, Migration
 from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conform, empty, with_metadata
 from results.status import read_meta
+from results.table_problems import check_columns, is_file, unreadable
 
 COMPRESSION = "zstd"
 BATCH_ROWS = 2**18  # of a table that is read part by part
 COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
 ADDED = ("engine_samples", "hosts")  # tables that runs collected before they were there have not: without rows then
-
-Migration = Callable[[str, pa.Table], pa.Table]
-
-# Nullable columns that version 2 has and version 1 had not: what version 1 did not record is unknown.
-_NEW_IN_2: Mapping[str, tuple[str, ...]] = {
-    "trajectories": ("loss_tokens", "sequence_tokens"),
-    "turns": ("cache_break",),
-    "tool_calls": ("call", "argument", "http_status", "wire_bytes", "served_ns", "detail"),
-    "samples": (
-        "ecc_corrected_errors",
-        "ecc_uncorrected_errors",
-        "dcgm_sm_active_ratio",
-        "dcgm_sm_occupancy_ratio",
-        "dcgm_tensor_active_ratio",
-        "dcgm_dram_active_ratio",
-        "dcgm_power_instant_watts",
-        "dcgm_pcie_tx_bytes_per_s",
-        "dcgm_pcie_rx_bytes_per_s",
-        "dcgm_nvlink_tx_bytes_per_s",
-        "dcgm_nvlink_rx_bytes_per_s",
-    ),
-}
-
-
-def _to_2(name: str, table: pa.Table) -> pa.Table:
-    for column in _NEW_IN_2.get(name, ()):
-        kind = TABLES[name].field(column).type
-        table = table.append_column(column, pa.nulls(table.num_rows, kind))
-    return table
-
-
-# version -> (table name, table of that version) -> table of version + 1. One entry per version ever written.
-MIGRATIONS: Mapping[int, Migration] = {1: _to_2}
 
 # Nullable types of pandas, so that an unknown integer stays <NA> and no integer becomes a float.
 _PANDAS: Mapping[pa.DataType, Any] = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
@@ -189,10 +158,11 @@ class StoredTables(Mapping[str, pa.Table]):
             return
         try:
             with pq.ParquetFile(path, read_dictionary=list(text)) as file:
+                check_columns(path, file.schema_arrow, columns)
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group, columns=list(columns)).to_batches()
         except (pa.ArrowException, OSError) as error:
-            raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
+            raise unreadable(path, error) from None
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
@@ -303,16 +273,15 @@ def read_table(
     Raises:
         SpecError: missing, not a table of that name, damaged, or written by a newer `bench`.
     """
-    version = check_table(path, name, migrations=migrations)
+    schema, version = _described(path, name, migrations)
     there = columns if version == SCHEMA_VERSION else None  # a migration may need them all
+    if there is not None:
+        check_columns(path, schema, there)
     try:
         table = pq.read_table(path, partitioning=None, columns=None if there is None else list(there))
     except (pa.ArrowException, OSError) as error:
-        raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
+        raise unreadable(path, error) from None
     if there is not None:
-        missing = [column for column in there if column not in table.column_names]
-        if missing:
-            raise SpecError(f"{path}: columns missing {missing}; run `bench collect {path.parent.parent}`")
         return table.select(list(there)).replace_schema_metadata(None)
     run_id = (table.schema.metadata or {}).get(RUN_KEY, b"").decode()
     for old in range(version, SCHEMA_VERSION):
@@ -327,12 +296,17 @@ def check_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = 
     Raises:
         SpecError: missing, not a table of that name, damaged there, or of a version that cannot be read.
     """
+    return _described(path, name, migrations)[1]
+
+
+def _described(path: Path, name: str, migrations: Mapping[int, Migration]) -> tuple[pa.Schema, int]:
+    """The schema of a table's file, and the version of its tables; raises as `check_table`."""
     try:
         schema = pq.read_schema(path)
     except FileNotFoundError:
         raise SpecError(f"{path}: missing; run `bench collect {path.parent.parent}`") from None
     except (pa.ArrowException, OSError) as error:
-        raise SpecError(f"{path}: cannot be read ({error}); run `bench collect {path.parent.parent}`") from None
+        raise unreadable(path, error) from None
     metadata = schema.metadata or {}
     stored, version = metadata.get(TABLE_KEY, b"").decode(), metadata.get(VERSION_KEY, b"").decode()
     if stored != name or not version.isdecimal():
@@ -347,22 +321,32 @@ def check_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = 
             f"{path}: schema version {version} was written by a newer bench (this one knows {SCHEMA_VERSION});"
             " upgrade bench, or collect the run again with this one"
         )
-    return int(version)
+    return schema, int(version)
 
 
 def is_run_folder(run_dir: Path) -> bool:
-    """Whether `run_dir` holds a run, collected or not."""
-    return (run_dir / "spec.json").is_file()
+    """Whether `run_dir` holds a run, collected or not.
+
+    Raises:
+        SpecError: it may not be looked into.
+    """
+    return is_file(run_dir, run_dir / "spec.json")
 
 
 def is_collected(run_dir: Path) -> bool:
-    """Whether every table that a collection writes is there."""
+    """Whether every table that a collection writes is there.
+
+    Raises:
+        SpecError: the folder may not be looked into.
+    """
     return not _lacking(run_dir)
 
 
 def _lacking(run_dir: Path) -> list[str]:
     """Tables that a collection has always written and that are not there."""
-    return [name for name in TABLES if name not in (*COMPUTED, *ADDED) and not table_path(run_dir, name).is_file()]
+    return [
+        name for name in TABLES if name not in (*COMPUTED, *ADDED) and not is_file(run_dir, table_path(run_dir, name))
+    ]
 
 
 def load_run(run_dir: Path) -> RunTables:

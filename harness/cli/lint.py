@@ -101,7 +101,8 @@ def command(
         raise SpecError(unread[0] + more)
     for one in found:
         if not one.checks:
-            why = "; ".join(one.notes) or "nothing that its identities need is in it"
+            more = f" (and {len(one.notes) - 1} more notes above)" if len(one.notes) > 1 else ""
+            why = one.notes[0] + more if one.notes else "nothing that its identities need is in it"
             raise SpecError(f"{one.source}: nothing could be checked: {why}")
     broken = any(one.of(Severity.VIOLATION) or (strict and one.of(Severity.IMPLIED)) for one in found)
     return FOUND if broken else 0
@@ -116,19 +117,22 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _sources(name: str, given: "Given", kind: str | None, runs_dir: Path) -> "Iterator[Callable[[], Linted]]":
     """What lints each source that a name means."""
-    from harness.run_folder import list_runs
+    from harness.run_folder import find_runs
     from harness.sweep.folder import SweepFolder, is_sweep
     from results.lint.runs import lint_run
     from results.lint.source import lint_file
+    from results.store import is_run_folder
 
     path = Path(name)
     if path.is_file():
         yield lambda: lint_file(path, given, kind)
-    elif path.is_dir() and not (path / "spec.json").is_file():
+    elif path.is_dir() and not is_run_folder(path):
         if is_sweep(path):
             runs = [one.run_dir for one in SweepFolder.open(path).state() if one.run_dir is not None]
         else:
-            runs = list_runs(path)
+            runs, closed = find_runs(path)
+            for folder, why in closed.items():
+                click.echo(f"left out: {folder}: {why}", err=True)
         if not runs:
             raise SpecError(f"{name}: a folder that is no run and holds none; name a run, a folder of runs, or a file")
         for run in runs:

@@ -51,10 +51,13 @@ def runs_table(runs_dir: Path) -> str:
     """Run folders, oldest first: name, status, model, device, steps asked for, time taken and what went wrong."""
     from harness.protocol.errors import SpecError
     from harness.protocol.spec import RunSpec
-    from harness.run_folder import list_runs, read_status
+    from harness.run_folder import find_runs, read_status
 
     rows = []
-    for folder in list_runs(runs_dir):
+    runs, closed = find_runs(runs_dir)
+    for path, why in closed.items():
+        click.echo(f"left out: {path}: {why}", err=True)
+    for folder in runs:
         try:
             spec = RunSpec.load_file(folder / "spec.json")
             about = (spec.model, spec.device.value, str(spec.steps))

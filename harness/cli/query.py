@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,8 @@ def command(sql: str | None, form: str, out: Path | None, tables: bool, runs_dir
     runs = open_runs(runs_dir)
     _say_left_out(runs)
     answer = query(runs, sys.stdin.read() if sql == "-" else sql)
+    if form != "table":
+        _check_names(answer.column_names, form)
     try:
         if out is not None:
             with out.open("wb") as file:
@@ -66,6 +69,18 @@ def command(sql: str | None, form: str, out: Path | None, tables: bool, runs_dir
     click.echo(shown.getvalue(), nl=False)
     if cut:
         click.echo(f"{answer.num_rows - SHOWN:,} more rows: --format csv shows them, or -o FILE", err=True)
+
+
+def _check_names(names: Sequence[str], form: str) -> None:
+    """Whether each column can be found again by its name.
+
+    Raises:
+        SpecError: two have one name.
+    """
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        named = ", ".join(map(repr, twice))
+        raise SpecError(f"--format {form}: several columns are named {named}; give each its own name with AS")
 
 
 def _tables(name: str | None) -> str:

@@ -22,7 +22,7 @@ def find_run(name: str, runs_dir: Path) -> Path:
     """The folder that a path, a name under `runs_dir`, the unique beginning or end of one, or `latest` means.
 
     Raises:
-        SpecError: nothing, or more than one folder, is meant.
+        SpecError: nothing, or more than one folder, is meant; or it may not be read.
     """
     from harness.run_folder import list_runs
 
@@ -34,8 +34,11 @@ def find_run(name: str, runs_dir: Path) -> Path:
             raise SpecError(f"run = latest: there is no run under {runs_dir.absolute()}; start one with `bench run`")
         return folders[-1]
     for path in (Path(name), runs_dir / name):
-        if (path / "spec.json").is_file():
-            return path
+        try:
+            if (path / "spec.json").is_file():
+                return path
+        except OSError as error:
+            raise SpecError(f"run = {name}: {path} cannot be read: {error.strerror}") from None
     if Path(name).is_dir():
         raise SpecError(f"run = {name}: not a run folder (it has no spec.json)")
     names = [folder.name for folder in folders]

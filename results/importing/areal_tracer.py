@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_S = 1e9 * 8  # seconds that fit into 64 bits as nanoseconds
 PHASES = ("generate", "toolcall", "reward")
 
 
@@ -46,31 +47,45 @@ def read_sessions(lines: Iterable[str]) -> tuple[list[Session], list[str]]:
             continue
         try:
             found.append(_session(json.loads(raw), number))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             problems.append(f"line {number}: {type(error).__name__}: {error}"[:160])
     return found, problems
 
 
 def _session(raw: Any, line: int) -> Session:
     phases = {
-        str(name): [(float(span["start_ts"]), _float(span.get("end_ts"))) for span in spans]
+        str(name): [(_float(span["start_ts"]), _float_or_none(span.get("end_ts"))) for span in spans]
         for name, spans in (raw.get("phases") or {}).items()
     }
-    stated = {key: float(raw[key]) for key in ("total_s", "generate_s", "reward_s", "toolcall_s") if key in raw}
+    stated = {key: _float(raw[key]) for key in ("total_s", "generate_s", "reward_s", "toolcall_s") if key in raw}
     return Session(
         line=line,
-        task_id=int(raw["task_id"]),
-        session_id=int(raw["session_id"]),
-        rank=int(raw.get("rank", 0)),
+        task_id=_int(raw["task_id"]),
+        session_id=_int(raw["session_id"]),
+        rank=_int(raw.get("rank", 0)),
         role=raw.get("role"),
         status=str(raw["status"]),
         reason=raw.get("reason"),
-        submit_ts=float(raw["submit_ts"]),
-        finalized_ts=_float(raw.get("finalized_ts")),
+        submit_ts=_float(raw["submit_ts"]),
+        finalized_ts=_float_or_none(raw.get("finalized_ts")),
         stated=stated,
         phases=phases,
     )
 
 
-def _float(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _float(value: Any) -> float:
+    seconds = float(value)
+    if not abs(seconds) < MOST_S:  # also where it is NaN
+        raise ValueError(f"{value} is no time in seconds")
+    return seconds
+
+
+def _float_or_none(value: Any) -> float | None:
+    return None if value is None else _float(value)
+
+
+def _int(value: Any) -> int:
+    number = int(value)
+    if abs(number) >= 2**63:
+        raise ValueError(f"{str(value)[:40]} is no number of 64 bits")
+    return number

@@ -5,6 +5,7 @@ metadata.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,9 @@ def read_events(lines: Iterable[str]) -> tuple[list[LogEvent], list[str]]:
         try:
             read = json.loads(text)
             metadata = read.get("metadata")
+            for number_of in (read["time_ms"], read.get("value"), (metadata or {}).get("samples_count")):
+                if isinstance(number_of, int | float) and math.isinf(number_of):  # of a huge integer: OverflowError
+                    raise ValueError(f"{number_of} is no number")
             found.append(
                 LogEvent(
                     line=number,
@@ -44,6 +48,6 @@ def read_events(lines: Iterable[str]) -> tuple[list[LogEvent], list[str]]:
                     metadata=metadata if isinstance(metadata, dict) else {},
                 )
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             problems.append(f"line {number}: {type(error).__name__}: {error}"[:160])
     return found, problems

@@ -11,6 +11,7 @@ from harness.protocol.spec import Placement
 from results.importing.log_steps import LogStep
 from results.importing.partial import Built, Facts, process_row
 from results.importing.verl_console import phases_of
+from results.lint.identities import phases_within_step
 from results.lint.quantity import Quantity
 
 LACKS = (
@@ -22,6 +23,8 @@ LACKS = (
     "GPUs: power, energy, utilisation, and which they were",
     "what was planned: no plan adherence, no proof of the weight sync",
 )
+MOST_NOTES = 20  # of steps that are not as the log tells them
+MOST_S = 1e8  # seconds of one step, three years: with more, nanoseconds of a log might not fit into 64 bits
 _GEN = "replay_buffer.sample"  # what `gen` is on the controller, in the adapter's map
 
 
@@ -31,7 +34,7 @@ def build_verl(steps: Sequence[LogStep], facts: Facts) -> Built:
     Raises:
         SpecError: no step of the log has a time.
     """
-    timed = [step for step in steps if (step.value("timing_s/step") or 0) > 0]
+    timed = [step for step in steps if 0 < (step.value("timing_s/step") or 0) < MOST_S]
     if not timed:
         raise SpecError("the log has no step with timing_s/step: nothing of a run is in it")
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("steps", "spans", "weight_syncs", "probes")}
@@ -48,6 +51,11 @@ def build_verl(steps: Sequence[LogStep], facts: Facts) -> Built:
         now = end
     rows["processes"] = [process_row(0, now, sum(map(len, rows.values())))]
     left = len(steps) - len(timed)
+    notes = [f"{left} steps of the log have no time, or none that can be, and were left out"] if left else []
+    told = [note for step in timed for note in _not_as_told(step)]
+    notes += told[:MOST_NOTES]
+    if len(told) > MOST_NOTES:
+        notes.append(f"{len(told) - MOST_NOTES} more of such steps and phases; `bench lint` of the run names them all")
     return Built(
         framework="verl",
         kind="verl-console",
@@ -55,8 +63,28 @@ def build_verl(steps: Sequence[LogStep], facts: Facts) -> Built:
         lacks=LACKS,
         steps=timed[-1].step,
         first_step=timed[0].step,
-        notes=[f"{left} steps of the log have no time and were left out"] if left else [],
+        notes=notes,
     )
+
+
+def _not_as_told(step: LogStep) -> list[str]:
+    """What the log tells of a step's phases and its tables cannot: phases longer than it, and shorter than nothing."""
+    where = f"step {step.step} (line {step.line} of the log)"
+    told = phases_of(step)
+    notes = [f"{where}: {name} took {seconds:g} s, which cannot be: left out" for name, seconds in told if seconds < 0]
+    whole = step.number("timing_s/step")
+    known = [
+        (name, took) for name, seconds in told if seconds >= 0 and (took := step.number(f"timing_s/{name}")) is not None
+    ]
+    if whole is not None and known:
+        check = phases_within_step([took for _, took in known], whole)
+        if not check.holds:
+            said = " + ".join(f"{name} {took.value:g}" for name, took in known)
+            notes.append(
+                f"{where}: its phases sum to {check.left.value:g} s ({said}) in a step of {whole.value:g} s:"
+                " they are cut at its end"
+            )
+    return notes
 
 
 def _step(step: LogStep, start: int, end: int) -> dict[str, Any]:
@@ -70,7 +98,7 @@ def _step(step: LogStep, start: int, end: int) -> dict[str, Any]:
         "trajectory_ids": [],
         "dropped_ids": [],
         "trajectories": sequences(step),
-        "processed_tokens": None if tokens is None else round(tokens),
+        "processed_tokens": None if tokens is None or abs(tokens) >= 2**63 else round(tokens),
         "reward_mean": step.value("critic/score/mean"),
         "grad_norm": step.value("actor/grad_norm"),
     }
@@ -86,6 +114,8 @@ def sequences(step: LogStep) -> int | None:
     spare = 1e-6 * abs(count.value)
     if not math.isfinite(count.low) or not math.isfinite(count.high):
         return None
+    if abs(count.value) >= 2**63:
+        return None
     whole = round(count.value)
     alone = math.ceil(count.low - spare) == math.floor(count.high + spare) == whole
     return whole if alone and whole > 0 else None
@@ -97,6 +127,8 @@ def _phases(rows: dict[str, list[dict[str, Any]]], step: LogStep, start: int, en
     pool = Pool.BOTH.value if colocated else Pool.TRAIN.value
     now = start
     for name, seconds in phases_of(step):
+        if seconds < 0:
+            continue  # `_not_as_told` says so
         phase = named[_GEN] if name == "gen" else named[name]
         until = min(now + _ns(seconds), end)
         span = {"role": "controller", "pool": pool, "step": step.step, "start_ns": now, "end_ns": until}

@@ -57,8 +57,9 @@ class Check:
 
     @property
     def tolerance(self) -> float:
-        """Absolute difference of the two sides that rounding and slack allow."""
-        return self.left.half + self.right.half + self._slack
+        """By how much rounding and slack may have set the two sides apart, in the direction in which they are."""
+        one, two = (self.left, self.right) if self.left.value > self.right.value else (self.right, self.left)
+        return (one.value - one.low) + (two.high - two.value) + self._slack
 
     @property
     def _slack(self) -> float:

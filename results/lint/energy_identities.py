@@ -1,6 +1,6 @@
 """Identities of power and energy, and what power and time imply of energy."""
 
-import math
+import sys
 
 from results.lint.check import AT_MOST, EQUAL, LESS, Check
 from results.lint.quantity import Quantity
@@ -29,7 +29,7 @@ def not_blank(value: Quantity, what: str, *, narrow: bool = True) -> Check:
         machine=0.0,
         direction=LESS,
         left=Quantity.exact(value.value),
-        right=Quantity.exact(value.value if sign else math.inf),
+        right=Quantity.exact(value.value if sign else sys.float_info.max),
         left_words=what,
         right_words="a sensor's sign for blank",
         hint="an exporter that hands the sign on as a value",

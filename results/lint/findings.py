@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from results.lint.check import IDENTITIES, Check
 from results.lint.quantity import Quantity
+
+EVEN = 0.02  # of a range's width: by so much its two sides may differ and be printed as one `±`
 
 
 class Severity(StrEnum):
@@ -44,6 +46,7 @@ class Linted:
     findings: list[Finding] = field(default_factory=list)
     made: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    columns_not_read: list[str] = field(default_factory=list)  # headings of columns of numbers that nothing is known of
 
     @property
     def checks(self) -> int:
@@ -56,9 +59,11 @@ class Linted:
 
     def check(self, check: Check, row: str, line: int | None = None) -> None:
         """Counts a check, and keeps it where it failed."""
-        if math.isnan(check.left.value) or math.isnan(check.right.value):
-            self.unchecked(check.identity, row, f"{check.left_words} or {check.right_words} is no number", line)
-            return
+        for side, words in ((check.left, check.left_words), (check.right, check.right_words)):
+            if not math.isfinite(side.value):
+                why = "is no number" if math.isnan(side.value) else "is too large to be computed"
+                self.unchecked(check.identity, row, f"{words} {why}", line)
+                return
         self.made[check.identity] = self.made.get(check.identity, 0) + 1
         if check.holds:
             return
@@ -84,6 +89,13 @@ class Linted:
                 unit=check.unit,
             )
         )
+
+    def add(self, other: "Linted", place: str) -> None:
+        """Takes over what was found in a part of this source; `place` says where that is."""
+        self.findings += [replace(one, source=other.source, row=f"{place}, {one.row}") for one in other.findings]
+        for identity, count in other.made.items():
+            self.made[identity] = self.made.get(identity, 0) + count
+        self.notes += [f"{place}: {note}" for note in other.notes]
 
     def check_all(self, checks: Iterable[Check], row: str, line: int | None = None) -> None:
         """`check` for each."""
@@ -117,11 +129,18 @@ class Linted:
 
 
 def figure(quantity: Quantity) -> str:
-    """A number with its rounding, e.g. `451 +-0.5`."""
+    """A number with its rounding, e.g. `451 ±0.5`, or `1 (0.33 to 3)` where that is not the same on both sides."""
     text = f"{quantity.value:.7g}"
-    half = quantity.half
-    wide = half > 1e-9 * max(abs(quantity.value), 1e-300) and math.isfinite(half)
-    return f"{text} ±{half:.2g}" if wide else text
+    below, above = quantity.value - quantity.low, quantity.high - quantity.value
+    if max(below, above) <= 1e-9 * max(abs(quantity.value), 1e-300):
+        return text
+    if not math.isfinite(below) or not math.isfinite(above):
+        if math.isfinite(above):
+            return f"at most {quantity.high:.7g}"
+        return f"at least {quantity.low:.7g}" if math.isfinite(below) else f"{text} (any number within its rounding)"
+    if abs(below - above) > EVEN * (below + above):
+        return f"{text} ({quantity.low:.3g} to {quantity.high:.3g})"
+    return f"{text} ±{quantity.half:.2g}"
 
 
 def apart(check: Check) -> str:

@@ -1,5 +1,6 @@
 """What published figures imply of energy without saying it."""
 
+import math
 from collections.abc import Mapping
 
 from results.lint import energy_identities
@@ -38,6 +39,9 @@ def implied_energy(linted: Linted, row: str, line: int | None, q: Mapping[str, Q
         linted.unchecked("energy_per_step", row, why, line)
         return
     times, _ = found
+    if min(times.value, q["power_utilisation"].value, q["power_utilisation_baseline"].value) <= 0:
+        linted.unchecked("energy_per_step", row, "a time or a power utilisation is not above 0", line)
+        return
     used = q["power_utilisation_baseline"], q["power_utilisation"]
     told = "gpus" in q and "gpus_baseline" in q
     ratio = energy_identities.energy_ratio(used, times, (q["gpus_baseline"], q["gpus"]) if told else None)
@@ -46,6 +50,9 @@ def implied_energy(linted: Linted, row: str, line: int | None, q: Mapping[str, Q
         linted.check(energy_identities.energy_per_step(stated, ratio, slack=slack), row, line)
         return
     if ratio.low <= 1.0 <= ratio.high:
+        return
+    if not all(map(math.isfinite, (ratio.value, ratio.low, ratio.high))):
+        linted.unchecked("energy_per_step", row, "the rounding leaves the ratio of joules a step open", line)
         return
     linted.implied("energy_per_step", row, _said(used, times, ratio, told), ratio - ONE, unit="ratio", line=line)
 

@@ -1,5 +1,6 @@
 """Identities in the logs of others: verl's and AReaL's consoles, AReaL's sessions, MLPerf's result logs."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from results.intervals import merge
 from results.lint import identities
 from results.lint.findings import Linted
 from results.lint.given import Given
-from results.lint.quantity import Quantity
+from results.lint.quantity import Quantity, too_large
 
 SHARES = ("clip_ratio", "aborted_ratio", "idle_ratio", "_clipfrac", "clipped_ratio", "_fraction", "no_eos_ratios/avg")
 MIDDLE = ("mean", "avg")
@@ -231,6 +232,8 @@ def _verl_counted_gpus(linted: Linted, steps: Sequence[LogStep], given: Given) -
         if found is None or found[1].value == 0 or found[2].value == 0:
             continue
         gpus = found[0] / (found[1] * found[2])
+        if not math.isfinite(gpus.value):
+            continue
         if abs(gpus.value - round(gpus.value)) <= WHOLE * gpus.value and round(gpus.value) >= 1:
             counts[round(gpus.value)] = gpus
     for count, gpus in counts.items():
@@ -244,7 +247,8 @@ def _not_numbers(linted: Linted, steps: Sequence[LogStep]) -> None:
     found: dict[str, list[int]] = {}
     for step in steps:
         for key, text in step.values.items():
-            if text.lower().strip("()+-").removeprefix("np.float64(") in ("nan", "inf"):
+            said = text.lower().strip("()+-").removeprefix("np.float64(")
+            if said in ("nan", "inf") or too_large(said):
                 found.setdefault(key, []).append(step.step)
     for key, numbers in found.items():
         linted.notes.append(f"{key} is no number in {len(numbers)} of {len(steps)} steps, first in step {numbers[0]}")

@@ -1,6 +1,7 @@
 """Identities in tables that others published: columns are matched to figures, and each row and pair of rows checked."""
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 
@@ -25,9 +26,11 @@ from results.lint.names import (
     known_column,
     read_heading,
 )
-from results.lint.quantity import Quantity, read_number, says_nothing
+from results.lint.quantity import Quantity, read_number, says_nothing, too_large
 from results.lint.rows import Line, check_row
 
+MOST_NAMED = 20  # columns that one message names
+MOST_SIGNS = 60  # of a heading or cell in a message
 _WHOLE = re.compile(r"^\W*(?:total|sum|whole|overall|all)\b|\btotal\W*$", re.IGNORECASE)
 
 
@@ -44,10 +47,10 @@ def lint_tables(source: str, tables: Sequence[TextTable], given: Given) -> Linte
         named = f"table {number}, " if len(tables) > 1 else ""
         linted.notes += [f"{named}{problem}" for problem in table.problems]
         if not any(column is not None and column.kind != LABEL for column in columns):
-            linted.notes.append(
-                f"{named}no column is known: name them with --map COLUMN=NAME ({', '.join(table.columns)})"
-            )
+            what = f" ({', '.join(map(clipped, table.columns[:MOST_NAMED]))}{_and_more(table.columns)})"
+            linted.notes.append(f"{named}no column is known: name them with --map COLUMN=NAME{what}")
             continue
+        linted.columns_not_read += [f"{named}{clipped(heading)}" for heading in _not_read(table, columns)]
         _table(
             linted,
             [_line(row, place, columns, table, named, given, linted) for place, row in enumerate(table.rows)],
@@ -57,7 +60,8 @@ def lint_tables(source: str, tables: Sequence[TextTable], given: Given) -> Linte
         if heading not in used:
             headings = list(dict.fromkeys(column for table in tables for column in table.columns))
             near = difflib.get_close_matches(heading, headings, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(map(repr, headings))}"
+            there = f"; there are {', '.join(map(repr, map(clipped, headings[:MOST_NAMED])))}{_and_more(headings)}"
+            hint = f"; did you mean {near[0]!r}?" if near else there
             raise SpecError(f"--map {heading}=...: {source} has no such column{hint}")
     return linted
 
@@ -87,6 +91,25 @@ def _columns(table: TextTable, given: Given, used: set[str]) -> list[Column | No
     return columns
 
 
+def _not_read(table: TextTable, columns: Sequence[Column | None]) -> list[str]:
+    """Headings of the columns of numbers that nothing is known of."""
+    return [
+        heading
+        for place, (heading, column) in enumerate(zip(table.columns, columns, strict=True))
+        if column is None and any(read_number(row.cells[place]) is not None for row in table.rows)
+    ]
+
+
+def clipped(text: str) -> str:
+    """Text of a file as one short printable piece of a message."""
+    text = "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
+    return text if len(text) <= MOST_SIGNS else text[: MOST_SIGNS - 1] + "…"
+
+
+def _and_more(columns: Sequence[str]) -> str:
+    return f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else ""
+
+
 def _same(one: str, two: str) -> bool:
     return one.strip() == two.strip() or " ".join(one.split()).casefold() == " ".join(two.split()).casefold()
 
@@ -94,7 +117,7 @@ def _same(one: str, two: str) -> bool:
 def _line(
     row: Row, place: int, columns: Sequence[Column | None], table: TextTable, named: str, given: Given, linted: Linted
 ) -> Line:
-    label = next((cell for cell in row.cells if cell and read_number(cell) is None), "")
+    label = next((cell for cell in row.cells if cell and read_number(cell) is None and not too_large(cell)), "")
     where = f"{named}row {place + 1}" + (f" ({label})" if label else "")
     figures: dict[str, Quantity] = {}
     labels: dict[str, str] = {}
@@ -106,13 +129,19 @@ def _line(
             continue
         read = read_number(cell, exact=column.kind == COUNT)
         value = None if read is None else read.of_kind(column.kind, column.unit)
+        if value is not None and not math.isfinite(value.value):  # in its base unit
+            value = None
         if read is not None:
             narrow = column.kind in (POWER, ENERGY, RATIO, TIME)
             linted.check(not_blank(read.quantity, column.name, narrow=narrow), where, row.line)
         if value is not None:
             figures[column.name] = value
+        elif too_large(cell):
+            linted.notes.append(f"{where}: {clipped(heading)!r} = {clipped(cell)!r} is too large to be computed with")
         elif not says_nothing(cell):
-            linted.notes.append(f"{where}: {heading!r} = {cell!r} is not read as {column.name} ({column.kind})")
+            linted.notes.append(
+                f"{where}: {clipped(heading)!r} = {clipped(cell)!r} is not read as {column.name} ({column.kind})"
+            )
     if given.gpus is not None:
         figures.setdefault("gpus", Quantity.exact(given.gpus))
     if given.limit_watts is not None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+FARTHEST = 300  # decimal places from the point that a rounding is told of
 MACHINE = 1e-6  # relative: what single precision and sums of floats lose before anything is printed
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
@@ -154,13 +155,19 @@ def read_number(text: str, *, exact: bool = False) -> Printed | None:
     Understands thousands separators, `~`, `<`, `>`, `±`, ranges (`20-35 %`), units, `k M B`, Unicode minus signs,
     Markdown's emphasis and footnotes, and NumPy's `np.float64(1.5)`.
 
+    A number too large for a float (`1e400`) is none.
+
     Args:
         text: what is printed.
         exact: the number is a count: its digits are all of it.
     """
     if says_nothing(text):
         return None
-    text = _bare(text)
+    found = _read(_bare(text), exact)
+    return found if found is not None and math.isfinite(found.quantity.value) else None
+
+
+def _read(text: str, exact: bool) -> Printed | None:
     if (match := _LASTING.match(text)) and text:
         return _duration(match)
     if match := _PLAIN.match(text):
@@ -183,6 +190,12 @@ def read_number(text: str, *, exact: bool = False) -> Printed | None:
 def says_nothing(text: str) -> bool:
     """Whether a cell stands for no number: empty, a dash, `n/a`, `nan` ..."""
     return _bare(text).lower() in _NOT_KNOWN
+
+
+def too_large(text: str) -> bool:
+    """Whether a cell is a number in digits that no float holds: `1e400`."""
+    found = None if says_nothing(text) else _read(_bare(text), exact=False)
+    return found is not None and not math.isfinite(found.quantity.value)
 
 
 def _bare(text: str) -> str:
@@ -223,12 +236,14 @@ def half_width(digits: str, *, about: bool = False, percent: bool = False) -> fl
     """
     mantissa, _, exponent = digits.lower().partition("e")
     whole, _, decimals = mantissa.partition(".")
-    place = int(exponent or 0) - len(decimals)
+    # Beyond what a float holds, as far as it goes: an exponent may have any number of digits.
+    power = int(exponent or 0) if len(exponent) <= 6 else (-FARTHEST if exponent.startswith("-") else FARTHEST)
+    place = power - len(decimals)
     if not decimals and not exponent and not percent:
         figures = whole.lstrip("0")
         zeros = len(figures) - len(figures.rstrip("0"))
         place = max(0, min(zeros, len(figures) - 2))
-    return (1.0 if about else 0.5) * 10.0**place
+    return (1.0 if about else 0.5) * 10.0 ** max(-FARTHEST, min(place, FARTHEST))
 
 
 def _product(a: float, b: float) -> float:

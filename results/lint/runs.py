@@ -4,15 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.protocol.errors import SpecError
 from harness.protocol.phases import Pool
 from results.classes import Class
 from results.collect import collect
 from results.energy import Energy
 from results.figure import Figure
+from results.importing.imported import is_imported
 from results.lint import energy_identities, identities
 from results.lint.findings import Linted
+from results.lint.given import Given
 from results.lint.quantity import Quantity
 from results.lint.run_tables import lint_tables
+from results.lint.source import lint_file
 from results.metrics import RunFigures, compute
 from results.staleness import Distribution
 from results.store import RunTables, is_collected, load_run
@@ -49,7 +53,22 @@ def lint_loaded(run: RunTables) -> Linted:
     for figure in found.figures.values():
         _figure(linted, figure)
     _staleness(linted, run, found)
+    if is_imported(run.spec):
+        _source(linted, run)
     return linted
+
+
+def _source(linted: Linted, run: RunTables) -> None:
+    """What an imported run was made from, as it is: tables hold no phase that is longer than its step."""
+    logs = run.run_dir / "logs"
+    kept = sorted(path for path in logs.iterdir() if path.is_file()) if logs.is_dir() else []
+    if not kept:
+        linted.notes.append("the file that it was imported from is no longer in logs/: not checked")
+    for path in kept:
+        try:
+            linted.add(lint_file(path, Given(), run.spec.preset), f"imported file {path.name}")
+        except SpecError as error:
+            linted.notes.append(f"imported file {path.name}: not checked: {error}")
 
 
 def _exact(value: float) -> Quantity:

@@ -15,6 +15,8 @@ from results.lint.published import lint_tables
 
 KINDS = ("table", "verl-console", "areal-console", "areal-tracer", "mlperf")
 TABLES = (".csv", ".tsv", ".md", ".markdown")
+HEAD_BYTES = 4096
+MOST_ODD = 0.1  # of the signs of a head: above it, it is no text
 MOST_BYTES = 512 * 2**20
 
 _T = TypeVar("_T")
@@ -55,7 +57,7 @@ def read_text(path: Path) -> str:
     """The text of a file; bytes that are no UTF-8 are replaced.
 
     Raises:
-        SpecError: it cannot be read, or is larger than 512 MiB.
+        SpecError: it cannot be read, is larger than 512 MiB, or is binary.
     """
     try:
         size = path.stat().st_size
@@ -63,9 +65,19 @@ def read_text(path: Path) -> str:
             raise SpecError(
                 f"{path}: {size / 2**20:,.0f} MiB, allowed are {MOST_BYTES / 2**20:.0f}: cut out what is asked"
             )
-        return path.read_bytes().decode("utf-8", errors="replace")
+        read = path.read_bytes()
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if _binary(read):
+        raise SpecError(f"{path}: binary, or text that is not UTF-8; give a table or a log as UTF-8 text")
+    return read.decode("utf-8", errors="replace")
+
+
+def _binary(read: bytes) -> bool:
+    """Whether the head of a file is no text. A log that was cut while it was written may begin with zeros."""
+    head = read.lstrip(b"\0")[:HEAD_BYTES].decode("utf-8", errors="replace")
+    odd = sum(sign == "\ufffd" or (ord(sign) < ord(" ") and sign not in "\t\n\v\f\r\b\x1b") for sign in head)
+    return odd > MOST_ODD * len(head) or (bool(read) and not head)
 
 
 def kind_of(text: str, suffix: str) -> str:

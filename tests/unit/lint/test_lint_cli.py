@@ -114,12 +114,14 @@ def test_limits_given_on_the_command_line(tmp_path: Path) -> None:
         (["{tmp}/other.csv", "--map", "size=idle"], "no such column"),
         ([str(RECORDED / "verl-console.log"), "--map", "a=idle"], "it has no columns"),
         (["{tmp}/other.csv", "--gpu", "H900"], "its dense peak is not known"),
-        (["{tmp}/binary.json"], "no table can be read"),
+        (["{tmp}/damaged.json"], "no table can be read"),
+        (["{tmp}/binary.json"], "binary, or text that is not UTF-8"),
     ],
 )
 def test_wrong_requests(arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "words.txt").write_text("only words\n", encoding="utf-8")
     (tmp_path / "other.csv").write_text("colour,taste\nred,sour\n", encoding="utf-8")
+    (tmp_path / "damaged.json").write_text('{"a": [1, 2', encoding="utf-8")
     (tmp_path / "binary.json").write_bytes(b"\x00\xff\xfe{")
     assert call(["lint", *(part.replace("{tmp}", str(tmp_path)) for part in arguments)]) == 2
     error = capsys.readouterr().err
