@@ -1,7 +1,7 @@
 """A cell's nights in a row: a page with the changes and the commits they lie between, and a picture per cell."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -15,35 +15,53 @@ from matplotlib.figure import Figure
 from reports import style
 from reports.figures import write_picture
 from reports.markdown import code, escape, number, percent, plural, table
-from results.baselines.history import ALPHA, LEAST_CHANGE, Change, Series
+from reports.provenance import ON_CPU, SIMULATED
+from results.baselines.history import ALPHA, LEAST_CHANGE, LEAST_POINTS, Change, Series
 
 _SHOWN_COMMITS = 30
+_FEWEST_DRAWN = 2  # points of a panel: one has no course
+Progress = Callable[[int, int], None]  # done, of how many
 _WORSE, _BETTER = "#CC3311", "#228833"
 
 
-def write_history(cells: Mapping[str, Sequence[Series]], folder: Path, repository: Path | None) -> Path:
+def write_history(
+    cells: Mapping[str, Sequence[Series]], folder: Path, repository: Path | None, progress: Progress | None = None
+) -> Path:
     """Writes history.md and its pictures. `repository`: the checkout that the runs' commits are of, if it is at hand.
+    `progress`: is told how many cells are done, of how many.
 
     Raises:
         OSError: it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["# Nights in a row", ""]
-    for cell, of in cells.items():
-        lines += [f"## {escape(cell)}", "", *_cell(of, repository)]
-        drawn = [one for one in of if one.points]
+    every = [one for of in cells.values() for one in of]
+    lines = [f"# Nights in a row{_kind_of(every)}", ""]
+    for done, (cell, of) in enumerate(cells.items(), start=1):
+        lines += [f"## {escape(cell)}{_kind_of(of)}", "", *_cell(of, repository)]
+        drawn = [one for one in of if len(one.points) >= _FEWEST_DRAWN]
         if drawn:
             picture = write_picture(f"history-{cell}", cell, partial(draw, cell, drawn), folder)
             if picture.path is not None:
                 lines += [f"![{escape(cell)}]({picture.path.name})", ""]
+        if progress is not None:
+            progress(done, len(cells))
     lines += [
         f"<sub>A point is an occasion: the mean of its runs. A change: found by PELT, and by a t test over the points "
-        f"before and after at {percent(ALPHA)}; ratios of less than {percent(LEAST_CHANGE)} are left out.</sub>",
+        f"before and after at {percent(ALPHA)}; ratios of less than {percent(LEAST_CHANGE)} are left out. "
+        "The test takes nights as independent. Where one night is like the night before, more changes are named than "
+        "there are: with an autocorrelation of 0.3 in about one of six unchanged series of 30 nights, with 0.6 in more "
+        "than half.</sub>",
         "",
     ]
     path = folder / "history.md"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def _kind_of(of: Sequence[Series]) -> str:
+    """What keeps the runs from being measurements of GPUs, for a title: ` (simulated)`; empty if nothing does."""
+    said = [SIMULATED] * any(one.simulated for one in of) + [ON_CPU] * any(one.on_cpu for one in of)
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _cell(of: Sequence[Series], repository: Path | None) -> list[str]:
@@ -64,8 +82,10 @@ def _cell(of: Sequence[Series], repository: Path | None) -> list[str]:
     if rows:
         header = ["measure", "", "change (95% interval)", "after", "seen from", "commits"]
         lines += [*table(header, rows, "lllll" + "l"), ""]
+    elif all(one.why for one in of):
+        lines += [f"Too few occasions: no change was looked for (it takes {LEAST_POINTS} with a value).", ""]
     else:
-        lines += ["No change found.", ""]
+        lines += [f"No change found in {', '.join(escape(one.measure.name) for one in of if not one.why)}.", ""]
     thin = [f"{one.measure.name} ({one.why})" for one in of if one.why]
     if thin:
         lines += [f"Not looked at: {escape('; '.join(thin))}.", ""]
@@ -136,7 +156,7 @@ def draw(cell: str, of: Sequence[Series]) -> Figure:
     """One panel per measure: points in time, levels between changes, and the changes."""
     figure = style.figure(0.7 + 1.7 * len(of))
     figure.set_layout_engine("constrained")
-    figure.suptitle(cell, x=0.01, ha="left", fontweight="bold")
+    figure.suptitle(f"{cell}{_kind_of(of)}", x=0.01, ha="left", fontweight="bold")
     panels = figure.subplots(len(of), 1, sharex=True, squeeze=False)
     for axes, one in zip(panels[:, 0], of, strict=True):
         _panel(axes, one)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.counted import counted
 from harness.cli.output import file_problem, folder_named, writable
 from harness.cli.runs import find_run, runs_dir_option
 
@@ -50,14 +51,17 @@ def command(
         except OSError as error:
             raise file_problem(error, "the series can't be written", "name another folder") from None
         click.echo(f"{new} new run{'' if new == 1 else 's'} in {folder}")
-    cells = {
-        cell: [history.series(cell, held, name) for name in measures or history.SHOWN]
-        for cell, held in history.load(folder, framework, placement).items()
-    }
+    loaded = history.load(folder, framework, placement)
+    tell = counted("cells looked at")
+    cells = {}
+    for cell, held in loaded.items():
+        cells[cell] = [history.series(cell, held, name) for name in measures or history.SHOWN]
+        if tell is not None:
+            tell(len(cells), len(loaded))
     target = out or folder
     writable(target, _ELSEWHERE)
     try:
-        path = write_history(cells, target, repository)
+        path = write_history(cells, target, repository, counted("cells drawn"))
     except OSError as error:
         raise file_problem(error, "the page can't be written", _ELSEWHERE) from None
     click.echo(path.read_text(encoding="utf-8"))

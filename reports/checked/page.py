@@ -27,6 +27,12 @@ def page(cells: Sequence[CellCheck], baseline: Baseline, rule: GateRule = GATE_R
     """The whole check as markdown."""
     notes = Footnotes()
     lines = [f"# Regression check: {_WORDS[outcome(cells)]}", ""]
+    if not (baseline.runs or baseline.ignored or baseline.accepted or baseline.trusted):
+        lines += [
+            f"**Nothing to check against**: {code(baseline.where)} has no ledger and no run. If that is not the folder "
+            "that was meant, name another; else `bench baseline accept RUN --why ...` puts the first runs into it.",
+            "",
+        ]
     for cell in cells:
         lines += _cell(cell, notes)
     lines += [

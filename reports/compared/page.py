@@ -118,19 +118,16 @@ def _n(contrast: Contrast) -> str:
 
 def _foot(pair: Pair, found: Comparison, notes: Footnotes) -> str:
     a, b = runs_of(pair.base), runs_of(pair.side)
+    letters = _letters(found)
+    a_letter, b_letter = letters[0], letters[found.sides.index(pair.side)]
     words = [f"{a} and {b}"]
     if pair.common_plans is not None:
         words.append(f"times of steps over the {pair.common_plans} plans that all runs have in common")
-    bases = {claim.contrast.basis for family in pair.claims.values() for claim in family if claim.contrast is not None}
-    words += [
-        {
-            "runs": "intervals: Welch's t over runs",
-            "pairs of runs": "intervals: t of the seeds' differences",
-            "runs and a baseline's noise": "intervals: t with the baseline's spread pooled in",
-            "within runs only": "where n counts steps, intervals are **within runs only**: steps paired by plan",
-        }[basis]
-        for basis in sorted(bases)
-    ]
+    words.append(
+        f"{a_letter} and {b_letter}: geometric means over the runs where the change is a ratio (in per cent), "
+        "arithmetic means elsewhere"
+    )
+    words += _intervals(pair)
     rule = found.rule
     mark = notes.mark(
         "ratios on the log scale, shares as differences in percentage points (pp); verdicts are Holm-corrected over a "
@@ -139,6 +136,37 @@ def _foot(pair: Pair, found: Comparison, notes: Footnotes) -> str:
         f"power 80 %; underpowered: that is more than {rule.most_detectable:.0%}"
     )
     return f"<sub>{'; '.join(words)}{mark}</sub>"
+
+
+_BASES = {
+    "runs": "Welch's t over runs",
+    "pairs of runs": "t of the seeds' differences",
+    "runs and a baseline's noise": "t with the baseline's spread pooled in",
+}
+
+
+def _intervals(pair: Pair) -> list[str]:
+    """What the intervals rest on; where they rest on several things, of which measures each."""
+    within = False
+    held: dict[str, list[str]] = {}
+    for claim in (claim for family in pair.claims.values() for claim in family):
+        contrast = claim.contrast
+        if contrast is None or contrast.low is None:
+            continue
+        if contrast.basis == "within runs only":
+            within = True
+        else:
+            held.setdefault(contrast.basis, []).append(code(claim.measure.name))
+    words = []
+    if len(held) == 1:
+        words.append(f"intervals: {_BASES[next(iter(held))]}")
+    elif held:
+        usual, *others = sorted(held, key=lambda basis: (-len(held[basis]), basis))
+        told = "; ".join(f"of {', '.join(held[basis])}: {_BASES[basis]}" for basis in others)
+        words.append(f"intervals: {_BASES[usual]}, but {told}")
+    if within:
+        words.append("where n counts steps, intervals are **within runs only**: steps paired by plan")
+    return words or ["no intervals: how runs vary is not known"]
 
 
 def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
@@ -174,8 +202,12 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
         lines.append(f"Shown of a part: **{code(culprit.name)}**, {_s(culprit.seconds)} s; of the whole step, none is.")
     if culprit is not None:
         lines.append("*: a change of this part is shown (5 %, Holm over the parts).")
+    elif all(one.p_adjusted is None for one in (*found.effects, found.remainder)):
+        lines.append("Nothing was tested: how runs vary is not known from one run on a side.")
     else:
         lines.append("No single part is shown to have changed with it (5 %, Holm over the parts).")
+    if found.runs != (1, 1):
+        lines.append("Seconds are arithmetic means over the runs, so that the parts add up to the step.")
     if found.within_runs:
         lines.append("One run a side: the intervals are **within runs only** (steps paired by plan).")
     return lines

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reports.compared.words import title
+from reports.compared.words import kinds, title
+from reports.provenance import SIMULATED
 from results.comparing.blame import Effect
 from results.comparing.claims import Claim
 from results.comparing.comparison import Comparison, Pair
@@ -40,14 +41,21 @@ SCHEMA = pa.schema(
         ("equivalent", pa.bool_()),
         ("detectable", _REAL),
         ("why", _TEXT),
+        ("label", _TEXT),
+        ("device", _TEXT),
+        ("simulated", pa.bool_()),
     ]
 )
 BLAME = "blame"
 
 
 def rows(found: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The rows, in the page's order. `change`: B / A of a ratio, B - A of a difference, seconds a step of an effect."""
-    return [row for one in found for pair in one.pairs for row in (*_claims(pair), *_blame(pair))]
+    """The rows, in the page's order. `change`: B / A of a ratio, B - A of a difference, seconds a step of an effect.
+
+    `label`: what keeps the sides from being measurements of GPUs, as the page's title has it; None if nothing does.
+    `device`: cpu | cuda, both where the sides differ. `simulated`: whether any run was made without a framework.
+    """
+    return [row | _about(pair) for one in found for pair in one.pairs for row in (*_claims(pair), *_blame(pair))]
 
 
 def as_csv(found: Sequence[Comparison]) -> str:
@@ -97,6 +105,15 @@ def write_parquet(found: Sequence[Comparison], path: Path) -> None:
         OSError: it cannot be written.
     """
     pq.write_table(pa.Table.from_pylist(rows(found), schema=SCHEMA), path, compression="zstd")
+
+
+def _about(pair: Pair) -> dict[str, Any]:
+    runs = (*pair.base.runs, *pair.side.runs)
+    return {
+        "label": ", ".join(kinds(runs)) or None,
+        "device": ", ".join(sorted({run.device for run in runs})),
+        "simulated": any(run.framework == SIMULATED for run in runs),
+    }
 
 
 def _claims(pair: Pair) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from reports.provenance import ON_CPU, SIMULATED
 from results.comparing.alike import ON_CPU as NO_VERDICT_ON_CPU
 from results.comparing.claims import Claim, Verdict
 from results.comparing.comparison import Comparison, Side
-from results.comparing.measures import Measure
+from results.comparing.measures import Measure, RunMeasures
 from results.comparing.welch import Contrast
 
 
@@ -16,11 +16,7 @@ def title(found: Comparison) -> str:
     base, *rest = found.sides
     runs = [run for side in found.sides for run in side.runs]
     cells = list(dict.fromkeys(f"{run.framework} {run.placement}" for run in runs))
-    said = []
-    if any(run.framework == SIMULATED for run in runs):
-        said.append(SIMULATED)
-    if any(run.device == "cpu" and run.framework != SIMULATED for run in runs):
-        said.append(ON_CPU)
+    said = kinds(runs)
     if any("scripted policy" in run.notes for run in runs):
         said.append("scripted policy")
     if any(note.startswith("non-standard") for run in runs for note in run.notes):
@@ -31,6 +27,16 @@ def title(found: Comparison) -> str:
     names = f"{' and '.join(side.label for side in rest)} against {base.label}"
     head = f"{cells[0]}: {names}" if len(cells) == 1 else names
     return head + (f" ({', '.join(dict.fromkeys(said))})" if said else "")
+
+
+def kinds(runs: Sequence[RunMeasures]) -> list[str]:
+    """What keeps the runs from being measurements of GPUs: `simulated`, `functional check on CPU`; empty if nothing."""
+    said = []
+    if any(run.framework == SIMULATED for run in runs):
+        said.append(SIMULATED)
+    if any(run.device == "cpu" and run.framework != SIMULATED for run in runs):
+        said.append(ON_CPU)
+    return said
 
 
 def caveats(found: Comparison) -> list[str]:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from harness.protocol.errors import EnvError, SpecError
 from results.baselines.check import OCCASION, cell_name
+from results.comparing.alike import SIMULATED
 from results.comparing.kept import load_baseline, read_measures, write_measures
 from results.comparing.measures import MEASURES, Measure, RunMeasures
 from results.comparing.welch import Contrast, Noise, compare
@@ -77,6 +78,8 @@ class Series:
     changes: tuple[Change, ...]
     why: str = ""
     without: tuple[str, ...] = ()
+    simulated: bool = False  # whether any run was made without a framework
+    on_cpu: bool = False  # whether any other one ran on CPU
 
 
 def add(folder: Path, runs: Sequence[RunMeasures]) -> int:
@@ -130,11 +133,21 @@ def series(cell: str, runs: Iterable[RunMeasures], name: str, *, least: float = 
     points = _points(held, measure)
     within = {run for point in points for run in point.runs}
     without = tuple(run.run_id for run in held if run.run_id not in within)
+    simulated = any(run.framework == SIMULATED for run in held)
+    on_cpu = any(run.device == "cpu" and run.framework != SIMULATED for run in held)
+    why = ""
     if len(points) < LEAST_POINTS:
         why = f"{len(points)} occasion(s) with a value; changes are looked for from {LEAST_POINTS}"
-        return Series(cell=cell, measure=measure, points=points, changes=(), why=why, without=without)
-    changes = tuple(_changes(points, measure, least))
-    return Series(cell=cell, measure=measure, points=points, changes=changes, without=without)
+    return Series(
+        cell=cell,
+        measure=measure,
+        points=points,
+        changes=() if why else tuple(_changes(points, measure, least)),
+        why=why,
+        without=without,
+        simulated=simulated,
+        on_cpu=on_cpu,
+    )
 
 
 def _points(runs: Iterable[RunMeasures], measure: Measure) -> tuple[Point, ...]:

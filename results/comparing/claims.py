@@ -41,7 +41,7 @@ class Claim:
 
     measure: Measure
     a: float | None
-    """Mean over the runs of A: geometric for a ratio."""
+    """Mean over the runs of A, as the contrast takes it: geometric for a ratio, arithmetic for a difference."""
     b: float | None
     contrast: Contrast | None
     verdict: Verdict
@@ -109,10 +109,11 @@ def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule
     verdict, why = _verdict(one, contrast, p, rule)
     over_runs = None if contrast is None or contrast.basis == "within runs only" else contrast
     alike = over_runs is not None and over_runs.kind == one.measure.kind  # else the margin is of another scale
+    kind = one.measure.kind if contrast is None else contrast.kind
     return Claim(
         measure=one.measure,
-        a=mean_of(one.a, one.measure.kind),
-        b=mean_of(one.b, one.measure.kind),
+        a=mean_of(one.a, kind),
+        b=mean_of(one.b, kind),
         contrast=contrast,
         verdict=verdict,
         p_adjusted=p,

@@ -161,7 +161,9 @@ def test_a_stranger_is_told_who_is_trusted(folders, baseline, capsys):
 def test_history_reads_a_baseline_and_grows_a_series(folders, baseline, tmp_path, capsys):
     out = tmp_path / "out"
     assert call(["history", baseline, "-o", str(out)]) == 0
-    assert "No change found." in (out / "history.md").read_text()
+    said = (out / "history.md").read_text()
+    assert "No change found in step\\_time\\_s, phase\\_train\\_s" in said
+    assert said.startswith("# Nights in a row (simulated)")
     series = str(tmp_path / "series")
     new = folders(8, seed=2, prefix="a") + folders(8, first=8, prefix="b", factors={"step_time_s": 1.3})
     capsys.readouterr()
@@ -190,3 +192,15 @@ def test_runs_whose_folders_are_gone_are_accepted_from_the_series(folders, tmp_p
     assert call(["baseline", "withdraw", "run", "--why", "x", "--who", "Ann", "--baseline", baseline]) == 2
     assert "means 2 runs" in capsys.readouterr().err
     assert call(["baseline", "withdraw", names[0], "--why", "x", "--who", "Ann", "--baseline", baseline]) == 0
+
+
+def test_a_folder_without_ledger_and_runs_is_called_so(folders, baseline, tmp_path, capsys):
+    empty = tmp_path / "mistyped"
+    empty.mkdir()
+    words = ["check", *folders(3, first=10, prefix="new"), "--baseline"]
+    assert call([*words, str(empty)]) == 5
+    said = capsys.readouterr().out
+    assert "**Nothing to check against**" in said
+    assert f"`{empty}` has no ledger and no run" in said
+    call([*words, str(baseline)])
+    assert "Nothing to check against" not in capsys.readouterr().out

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.protocol.errors import SpecError
-from reports.histories import write_history
+from reports.histories import draw, write_history
 from results.baselines import history
 from results.baselines.check import cell_name
 from results.comparing.measures import Value
@@ -112,3 +112,32 @@ def test_the_page_names_the_commits_between(tmp_path, nights):
     runs = [replace(run, commit=option if run.commit == names[0] else run.commit) for run in runs]
     write_history({cell: [found_in(runs, "phase_train_s")]}, tmp_path / "out3", repository)
     assert not list(tmp_path.glob("written*"))
+
+
+def test_the_page_says_what_was_looked_at_and_what_the_runs_were(tmp_path, nights):
+    told = []
+    runs = [replace(run, device="cuda") for run in nights(8)]
+    of = [found_in(runs), found_in(runs[:3], "phase_train_s")]
+    page = write_history({"cell": of}, tmp_path, None, lambda *at: told.append(at)).read_text()
+    assert told == [(1, 1)]
+    assert "No change found in step\\_time\\_s." in page
+    assert "takes nights as independent" in page
+    assert "autocorrelation" in page
+    assert page.startswith("# Nights in a row\n")
+    for changes, label in (
+        ({"framework": "simulated", "device": "cpu"}, "simulated"),
+        ({"framework": "verl", "device": "cpu"}, "functional check on CPU"),
+    ):
+        marked = found_in([replace(run, **changes) for run in runs])
+        page = write_history({"cell": [marked]}, tmp_path, None).read_text()
+        assert page.startswith(f"# Nights in a row ({label})\n")
+        assert f"## cell ({label})" in page
+        assert label in draw("cell", [marked])._suptitle.get_text()
+
+
+def test_one_night_is_no_picture(tmp_path, nights):
+    page = write_history({"cell": [found_in(nights(1))]}, tmp_path, None).read_text()
+    assert "Too few occasions" in page
+    assert not list(tmp_path.glob("*.png"))
+    write_history({"cell": [found_in(nights(2))]}, tmp_path, None)
+    assert list(tmp_path.glob("*.png"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from comparing_folders import play_run
-from made_measures import steady
+from made_measures import made_run, steady
 
 from harness.cli import call
 from results.comparing.kept import KEPT, measures_of, write_measures
@@ -222,3 +222,67 @@ def test_a_sweep_alone_compares_its_cells(tmp_path: Path, capsys: pytest.Capture
     assert "2 runs and 2 runs" in text
     assert "no verdict" in text.splitlines()[0]  # two placements, on CPU
     assert all((path / KEPT).is_file() for path in (tmp_path / "r").iterdir() if path.is_dir())
+
+
+def sides(tmp_path: Path, *more: str, framework: str = "simulated") -> tuple[Path, Path]:
+    """Two baselines of runs: A of no generation on the train side, B of 1, 2 and 4 s of it."""
+    folders = (tmp_path / "a", tmp_path / "b")
+    for folder, generation in zip(folders, ((0.0,) * 3, (1.0, 2.0, 4.0)), strict=True):
+        runs = [
+            made_run(
+                f"{folder.name}{k}",
+                {"phase_train_s": [3.0 + 0.01 * k] * 5, "exposed_generating_s": [each] * 5},
+                values={"phase_generation_s": each, "phase_wait_rollout_s": 0.0},
+                framework=framework,
+                seed=k,
+                plans=[f"{folder.name}{k}, step {step}" for step in range(5)],
+            )
+            for k, each in enumerate(generation)
+        ]
+        folder.mkdir()
+        write_measures(folder / "cell.parquet", runs[:1] if "one" in more else runs)
+    return folders
+
+
+def test_the_means_shown_are_those_that_the_change_is_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = sides(tmp_path)
+    code, out, err = run(capsys, a, b, "--format", "csv")
+    assert (code, err) == (0, "")
+    held = [row for row in csv.DictReader(io.StringIO(out)) if row["kind"] == "difference" and row["value_a"]]
+    assert "phase_generation_s" in {row["measure"] for row in held}
+    for row in held:
+        assert float(row["value_b"]) - float(row["value_a"]) == pytest.approx(float(row["change"]), abs=1e-9)
+
+
+def test_the_page_says_which_means_and_which_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = sides(tmp_path)
+    _, out, _ = run(capsys, a, b)
+    (foot,) = [line for line in out.splitlines() if line.startswith("<sub>3 runs")]
+    assert foot.count("intervals: ") == 1
+    assert "geometric means over the runs where the change is a ratio" in foot
+    assert "Seconds are arithmetic means over the runs" in out
+
+
+def test_one_run_a_side_tests_nothing_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = sides(tmp_path, "one")
+    _, out, _ = run(capsys, a, b)
+    assert "No single part is shown" not in out
+    assert "Nothing was tested" in out
+    assert "no intervals: how runs vary is not known" in out
+
+
+@pytest.mark.parametrize(("framework", "label"), [("simulated", "simulated"), ("skyrl", "functional check on CPU")])
+def test_rows_say_what_the_runs_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], framework: str, label: str
+) -> None:
+    a, b = sides(tmp_path, framework=framework)
+    _, out, _ = run(capsys, a, b, "--format", "csv")
+    held = list(csv.DictReader(io.StringIO(out)))
+    assert {(row["label"], row["device"], row["simulated"]) for row in held} == {
+        (label, "cpu", str(framework == "simulated"))
+    }
+    path = tmp_path / "rows.parquet"
+    assert run(capsys, a, b, "--format", "parquet", "-o", path)[0] == 0
+    assert {row["label"] for row in pq.read_table(path).to_pylist()} == {label}
