@@ -378,7 +378,9 @@ def _counts(*values: int) -> str:
 
 
 def _ns(value: int | None, notes: Footnotes) -> str:
-    return notes.unknown("no tool call was timed") if value is None else f"{number(value / 1e6)} ms"
+    if value is None:
+        return notes.unknown("no tool call was timed")
+    return f"{number(value / 1e6)} ms" if value == 0 or abs(value) >= 1000 else f"{value} ns"
 
 
 def _yes(value: bool | None, notes: Footnotes, reason: str) -> str:

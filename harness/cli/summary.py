@@ -19,7 +19,7 @@ Row = tuple[str, str, str, str]
 
 # Figure, words, how its value is shown. SLOT: GPU, or process on a machine without.
 _SHOWN: tuple[tuple[str, str, str], ...] = (
-    ("wall_s", "worker, start to end", "{:.0f} s"),
+    ("wall_s", "worker, real time", "{:.1f} s"),
     ("step_time_s", "step", "{:.2f} s"),
     ("throughput_tokens_per_s_gpu", "throughput", "{:.1f} generated tokens/s/SLOT"),
     ("goodput_tokens_per_s_gpu", "goodput", "{:.1f} tokens/s/SLOT"),

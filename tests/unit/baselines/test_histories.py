@@ -141,3 +141,19 @@ def test_one_night_is_no_picture(tmp_path, nights):
     assert not list(tmp_path.glob("*.png"))
     write_history({"cell": [found_in(nights(2))]}, tmp_path, None)
     assert list(tmp_path.glob("*.png"))
+
+
+@pytest.mark.parametrize(("correlation", "least", "most"), [(0.3, 0.08, 0.26), (0.6, 0.4, 0.7)])
+def test_nights_like_the_night_before_change_as_often_as_the_page_says(nights, correlation, least, most):
+    seen, count = 0, 80
+    for seed in range(count):
+        random = np.random.default_rng(seed)
+        drift = [random.normal()]
+        for _ in range(29):
+            drift.append(correlation * drift[-1] + random.normal() * (1 - correlation**2) ** 0.5)
+        runs = [
+            replace(run, values={**run.values, "step_time_s": Value(10 * float(np.exp(0.03 * each)))})
+            for run, each in zip(nights(30), drift, strict=True)
+        ]
+        seen += bool(found_in(runs).changes)
+    assert least <= seen / count <= most

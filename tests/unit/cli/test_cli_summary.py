@@ -60,3 +60,10 @@ def test_notes_are_wrapped_to_the_terminal() -> None:
     text = shown([Figure(metric="other_share", unit="1", value=0.01, n=2, note=note)], no_window="x " * 90, width=80)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert " ".join(text.split()).count("engine granularity") == 3
+
+
+def test_the_worker_s_seconds_are_called_real_and_are_no_zero_beside_a_virtual_window() -> None:
+    text = shown([Figure(metric="wall_s", unit="s", value=0.31)], no_window="too short")
+    (line,) = [line for line in text.splitlines() if line.startswith("worker")]
+    assert "real time" in line
+    assert "0.3 s" in line
