@@ -89,7 +89,7 @@ def _not_read(one: Linted, unchecked: bool) -> list[str]:
     if not names:
         return []
     shown = names if unchecked else names[:SHOWN]
-    more = f" and {len(names) - len(shown)} more (`--all` lists them)" if len(names) > len(shown) else ""
+    more = f" and {len(names) - len(shown)} more (--all lists them)" if len(names) > len(shown) else ""
     said = ", ".join(map(repr, shown))
     return [f"columns not read: {said}{more}; --map COLUMN=NAME says what one is (names: docs/lint.md)"]
 

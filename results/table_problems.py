@@ -25,7 +25,7 @@ def unreadable(path: Path, error: Exception) -> SpecError:
     """What to raise for the file of a table that cannot be read; Arrow's own messages may have many lines."""
     run_dir = path.parent.parent
     if isinstance(error, PermissionError):
-        return SpecError(f"{path}: cannot be read: Permission denied; it takes its owner, or read access")
+        return SpecError(f"{path}: cannot be read: Permission denied; ask its owner for read access")
     said = " ".join(str(error).split())
     said = said if len(said) <= MOST_SIGNS else said[: MOST_SIGNS - 1] + "…"
     return SpecError(f"{path}: cannot be read ({said}); run `bench collect {run_dir}`")
@@ -40,4 +40,4 @@ def is_file(run_dir: Path, path: Path) -> bool:
     try:
         return path.is_file()
     except OSError as error:
-        raise SpecError(f"{run_dir}: cannot be read: {error.strerror}; it takes its owner, or read access") from None
+        raise SpecError(f"{run_dir}: cannot be read: {error.strerror}; ask its owner for read access") from None

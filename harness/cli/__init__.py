@@ -93,7 +93,7 @@ def call(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return CLOSED_PIPE
     except PermissionError as error:  # says something of a place, and nothing of bench
-        return fail(f"{error.filename or error}: {error.strerror}; it takes its owner, or read access", 2)
+        return fail(f"{error.filename or error}: {error.strerror}; ask its owner for read access", 2)
     except Exception as error:
         if terminal_gone(error):
             return HUNG_UP
