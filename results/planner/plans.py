@@ -304,8 +304,9 @@ def _words(calibration: Calibration, made: Sequence[Prediction], found: Mapping[
         stopped = np.array([1 - _share(result.train_s, "wait_rollout") for result in results])
         sync = np.array([_share(result.train_s, "weight_sync") for result in results])
         if float(np.median(stopped)) > 0.95:
+            more = "processes" if calibration.device == "cpu" else "GPUs"
             said.append(
-                "the trainer decides: it hardly ever waits, so more rollout GPUs or a higher bound give nothing"
+                f"the trainer decides: it hardly ever waits, so more rollout {more} or a higher bound give nothing"
             )
         elif float(np.median(stopped)) < 0.2:
             said.append(

@@ -296,6 +296,16 @@ def test_a_cpu_run_s_plan_is_called_so_in_its_page_and_picture():
     assert [text for text in written if "on CPU" in text]
 
 
+def test_where_the_trainer_decides_a_cpu_is_told_of_no_gpus():
+    split = Candidate(placement="async", train_gpus=1, rollout_gpus=1, max_staleness=1)
+    colocated = Candidate(placement="colocated", train_gpus=1, rollout_gpus=1)
+    heavy = calibrated().constants | {"train_s": constant(5000.0)}
+    known = calibrated(device="cpu", train_gpus=1, rollout_gpus=1, constants=heavy)
+    made = plan(known, [colocated, split], gpus=1, draws=2, updates=10)
+    assert any("more rollout processes" in word for word in made.words)
+    assert not any("rollout GPUs" in word for word in made.words)
+
+
 def predicted(name, goodput, staleness, *, unstable=False):
     return Prediction(
         candidate=Candidate(placement="async", train_gpus=name, rollout_gpus=1, max_staleness=1),
