@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from reports.answers import answers_section
 from reports.markdown import Footnotes
 from reports.provenance import SCRIPTED, caveat, title
 from results.answers import Answers, Group, answers, doubts
+from results.store import RunTables
 
 SAID: dict[str, dict[str, Any]] = {
     "a": {"ended": "answered", "answer": "x", "right": True, "hops": 1, "calls": 3, "parse_errors": 1, "thoughts": 2},
@@ -47,7 +49,8 @@ def run(load: Load = Load.LIVE, said: dict[str, dict[str, Any]] = SAID) -> Any:
         "trajectories": pa.Table.from_pylist(trajectories, schema=schema),
         "spans": pa.Table.from_pylist(spans),
     }
-    return SimpleNamespace(spec=SimpleNamespace(load=load), tables=tables)
+    spec: Any = SimpleNamespace(load=load)
+    return RunTables(spec=spec, meta={}, run_dir=Path("run"), tables=tables)
 
 
 def section(given: Any) -> str:
