@@ -25,7 +25,7 @@ from results.baselines.check import OCCASION, cell_name
 from results.comparing.alike import SIMULATED
 from results.comparing.kept import load_baseline, read_measures, write_measures
 from results.comparing.measures import MEASURES, Measure, RunMeasures
-from results.comparing.welch import Contrast, Noise, compare
+from results.comparing.welch import Contrast, Noise, compare, mean_of
 
 PENALTY = 4.0
 ALPHA = 0.001
@@ -164,7 +164,8 @@ def _points(runs: Iterable[RunMeasures], measure: Measure) -> tuple[Point, ...]:
     made = []
     for group in groups:
         of = [run for _, run in group]
-        value = _mean([run.value(measure.name) or 0.0 for run in of], measure)
+        value = mean_of([run.value(measure.name) for run in of], measure.kind)
+        assert value is not None  # runs without one were left out above
         made.append(
             Point(
                 start=group[0][0],
@@ -176,12 +177,6 @@ def _points(runs: Iterable[RunMeasures], measure: Measure) -> tuple[Point, ...]:
             )
         )
     return tuple(made)
-
-
-def _mean(values: Sequence[float], measure: Measure) -> float:
-    if measure.kind == "difference":
-        return math.fsum(values) / len(values)
-    return math.exp(math.fsum(math.log(value) for value in values) / len(values))
 
 
 def _changes(points: Sequence[Point], measure: Measure, least: float) -> list[Change]:
