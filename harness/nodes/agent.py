@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.nodes.outbox import LIMIT_BYTES, Taken, take
+from harness.nodes.outbox import LIMIT_BYTES, Taken, others, take
 from harness.protocol.recorder import EVENTS_VARIABLE, RUN_ID_VARIABLE, host_name
 
 PYTHON_VARIABLE = "BENCH_NODE_PYTHON"  # on a node: the Python that runs its sampler, where it is not the agent's own
 RESTART_PERIOD_S = 60.0
 GRACE_S = 6.0
+MOST_NAMES = 5  # of files that are told at once
 
 
 class Agent:
@@ -29,6 +30,7 @@ class Agent:
         self._sampler: subprocess.Popen[bytes] | None = None
         self._last_start = float("-inf")
         self._told: str | None = None
+        self._left: set[str] = set()  # files that no one asks for, told already
         for folder in ("events", "samples", "logs"):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
@@ -52,13 +54,13 @@ class Agent:
         self._start()
 
     def take(self, have: Mapping[str, int], limit: int = LIMIT_BYTES) -> tuple[Taken, str | None]:
-        """What is new, as `outbox.take`; and what is newly wrong with the sampler.
+        """What is new, as `outbox.take`; and what is newly wrong with the sampler, or will not be handed over.
 
         Raises:
             OSError: a file can't be read.
         """
-        trouble = self._look_after()
-        return take(self.root, have, limit), trouble
+        troubles = [self._look_after(), self._look_for_others()]
+        return take(self.root, have, limit), "; ".join(filter(None, troubles)) or None
 
     def stop_sampler(self) -> None:
         """Ends the sampler: it flushes what it has."""
@@ -75,9 +77,17 @@ class Agent:
             process.wait()
 
     def remove(self) -> None:
-        """Ends the sampler and removes the node's folder: everything in it was handed over."""
+        """Ends the sampler and removes what was handed over: the folder, unless something else lies in it."""
         self.stop_sampler()
-        shutil.rmtree(self.root, ignore_errors=True)
+        left = others(self.root)
+        if not left:
+            shutil.rmtree(self.root, ignore_errors=True)
+        for path in sorted(self.root.rglob("*"), reverse=True) if left else ():
+            with contextlib.suppress(OSError):  # a folder that still holds what was not handed over
+                if path.is_dir():
+                    path.rmdir()
+                elif path.relative_to(self.root).as_posix() not in left:
+                    path.unlink()
         with contextlib.suppress(OSError):  # the run's, once the last host of a shared machine has left it
             self.root.parent.rmdir()
 
@@ -108,6 +118,14 @@ class Agent:
         if self._command and self._sampler is None and time.monotonic() - self._last_start >= RESTART_PERIOD_S:
             self._start()
         return trouble
+
+    def _look_for_others(self) -> str | None:
+        new = [name for name in others(self.root) if name not in self._left]
+        self._left.update(new)
+        if not new:
+            return None
+        more = f" and {len(new) - MOST_NAMES} more" if len(new) > MOST_NAMES else ""
+        return f"not handed over, and left in {self.root}: {', '.join(new[:MOST_NAMES])}{more}"
 
 
 def boot_id() -> str:

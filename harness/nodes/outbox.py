@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 GROWING: Mapping[str, tuple[str, ...]] = {
     "events": (".jsonl",),
     "samples": (".arrows",),
-    "samples/engines": (".arrows",),
+    "samples/engines": (".jsonl",),
     "logs": (".log",),
 }
 REPLACED = ("samples/gpus.json",)  # files that are written anew
@@ -46,6 +46,16 @@ def may_come(path: str) -> bool:
     parts = PurePosixPath(path)
     endings = GROWING.get(str(parts.parent), ())
     return parts.name.endswith(endings) and not parts.name.startswith(".") if endings else False
+
+
+def others(root: Path) -> list[str]:
+    """Files of a node's folder that are not handed over, sorted; a name that begins with a dot is still being made.
+
+    Raises:
+        OSError: a folder can't be read.
+    """
+    names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    return sorted(name for name in names if not may_come(name) and not PurePosixPath(name).name.startswith("."))
 
 
 def take(root: Path, have: Mapping[str, int], limit: int = LIMIT_BYTES) -> Taken:

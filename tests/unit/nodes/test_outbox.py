@@ -2,7 +2,15 @@
 
 import pytest
 
-from harness.nodes.outbox import SHARE_BYTES, WHOLE, may_come, take
+from harness.nodes.agent import Agent
+from harness.nodes.outbox import SHARE_BYTES, WHOLE, may_come, others, take
+from harness.protocol.recorder import Recorder, make_hello
+from harness.telemetry.description import Description
+from harness.telemetry.engines.__main__ import Rows
+from harness.telemetry.engines.beside import FOLDER
+from harness.telemetry.engines.scrape import Scrape
+from harness.telemetry.engines.targets import Target
+from harness.telemetry.segment import Segment
 
 
 @pytest.fixture
@@ -69,7 +77,7 @@ def test_a_replaced_file_comes_whole_and_only_when_it_changed(root):
     [
         ("events/a-1.jsonl", True),
         ("samples/a-1-2.arrows", True),
-        ("samples/engines/a-1.arrows", True),
+        ("samples/engines/a-1-2.jsonl", True),
         ("samples/gpus.json", True),
         ("logs/a-sampler.log", True),
         ("meta.json", False),
@@ -83,3 +91,38 @@ def test_a_replaced_file_comes_whole_and_only_when_it_changed(root):
 )
 def test_a_node_writes_no_other_file(path, allowed):
     assert may_come(path) is allowed
+
+
+def test_all_that_is_written_on_a_node_is_handed_over(root):
+    """By those who write it: names that they and the outbox each keep for themselves could part."""
+    hello = make_hello("r", "sampler")
+    Recorder(root / "events" / f"{hello.host}-{hello.pid}.jsonl", hello).bye()
+    Segment(root / "samples" / f"{hello.host}-{hello.pid}-{hello.wall_ns}.arrows").close()
+    Description(root / "samples", hello.host).write_empty()
+    target = Target(engine="e", url=None, mono_ns=1, reason="none")
+    reading = Scrape(mono_ns=1, uncertainty_ns=0, reading=None, reason="no answer", size_bytes=0)
+    Rows(root / "samples" / FOLDER, hello.host).put(target, reading)
+    (root / "logs" / f"{hello.host}-sampler.log").write_text("said\n")
+    there = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert len(there) == 5
+    assert joined(take(root, {})).keys() == there
+    assert others(root) == []
+
+
+def test_what_no_one_asks_for_is_told_once_and_stays(root):
+    agent = Agent("r", root / "node")
+    kept, handed = agent.root / "samples" / "engines" / "a-1.csv", agent.root / "events" / "a-1.jsonl"
+    kept.parent.mkdir()
+    kept.write_text("1\n")
+    handed.write_text("{}\n")
+    (agent.root / "samples" / ".gpus.json.a-1").write_text("{")  # being made
+    _, trouble = agent.take({})
+    assert trouble == f"not handed over, and left in {agent.root}: samples/engines/a-1.csv"
+    assert agent.take({})[1] is None
+    agent.remove()
+    assert kept.read_text() == "1\n"
+    assert not handed.exists()
+    assert {path for path in agent.root.rglob("*") if path.is_file()} == {kept}
+    kept.unlink()
+    agent.remove()
+    assert not agent.root.exists()
