@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from reports.html.document import inline, plain
+
 TABLES = ("Placements", "Where a step goes", "Frameworks x placements", "Whether it may be believed")
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 
@@ -50,8 +52,8 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    text = re.sub(r"\[\^\w+\]|\*\*|`|^#+ |^> |</?su[bp]>|<br>", "", text)
-    return re.sub(r"\\([^\w\s])", r"\1", text)
+    """A line as it reads: within code an entity is text, elsewhere it is a character."""
+    return plain(inline(re.sub(r"^#+ |^> |</?su[bp]>|<br>", "", text)))
 
 
 def _width(text: str) -> int:

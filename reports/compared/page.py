@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.compared.words import caveats, effect, joined, runs_of, size, title, value, verdict
+from reports.compared.words import caveats, effect, joined, lacking, runs_of, size, title, value, verdict
 from reports.markdown import Footnotes, code, escape, number, table
 from results.comparing.blame import Blame, Effect
 from results.comparing.claims import Claim
@@ -56,6 +56,10 @@ def _sides(found: Comparison, notes: Footnotes) -> list[str]:
     if left:
         lines += ["", "Left out, as they have no number in any comparison:", ""]
         lines += [f"- {code(name)} of {escape(label)}: {escape(why)}" for label, name, why in left]
+    missing = lacking(found)
+    if missing:
+        lines += ["", "Values that runs do not have; they are compared without:", ""]
+        lines += [f"- {text}" for text in missing]
     return lines
 
 
@@ -93,7 +97,7 @@ def _claims(claims: Sequence[Claim], a: str, b: str, found: Comparison, notes: F
                 verdict(claim) + (notes.mark(claim.why) if claim.why else ""),
                 equivalent,
                 least or "–",
-                _n(contrast) if contrast is not None else "–",
+                (_n(contrast) if contrast is not None else "–") + (notes.mark(claim.lost) if claim.lost else ""),
             ]
         )
     header = [
@@ -113,6 +117,8 @@ def _claims(claims: Sequence[Claim], a: str, b: str, found: Comparison, notes: F
 def _n(contrast: Contrast) -> str:
     if contrast.basis == "within runs only":
         return f"{contrast.n_a} steps"
+    if contrast.basis == "pairs of runs":
+        return f"{contrast.n_a} seeds"
     return f"{contrast.n_a} + {contrast.n_b} runs"
 
 
@@ -127,20 +133,25 @@ def _foot(pair: Pair, found: Comparison, notes: Footnotes) -> str:
         f"{a_letter} and {b_letter}: geometric means over the runs where the change is a ratio (in per cent), "
         "arithmetic means elsewhere"
     )
+    if any(claim.contrast is not None and claim.contrast.basis == "pairs of runs" for claim in _all(pair)):
+        words.append(
+            "both sides have the same seeds: means are of the seeds' means, and how often one was run weighs nothing"
+        )
     words += _intervals(pair)
     rule = found.rule
     mark = notes.mark(
         "ratios on the log scale, shares as differences in percentage points (pp); verdicts are Holm-corrected over a "
         f"table at {rule.alpha:.0%}, intervals are each measure's own; within {rule.margin:.0%} (shares: "
-        f"{100 * rule.margin:.0f} pp): shown by two one-sided tests; detectable: the true change that is found with "
-        f"power 80 %; underpowered: that is more than {rule.most_detectable:.0%}"
+        f"{100 * rule.margin:.0f} pp): shown by two one-sided tests; detectable: the true change that is called "
+        "better or worse with power 80 %, that correction included; underpowered: that is more than "
+        f"{rule.most_detectable:.0%}"
     )
     return f"<sub>{'; '.join(words)}{mark}</sub>"
 
 
 _BASES = {
     "runs": "Welch's t over runs",
-    "pairs of runs": "t of the seeds' differences",
+    "pairs of runs": "t of the seeds' differences, each between the means of its runs",
     "runs and a baseline's noise": "t with the baseline's spread pooled in",
 }
 
@@ -149,7 +160,7 @@ def _intervals(pair: Pair) -> list[str]:
     """What the intervals rest on; where they rest on several things, of which measures each."""
     within = False
     held: dict[str, list[str]] = {}
-    for claim in (claim for family in pair.claims.values() for claim in family):
+    for claim in _all(pair):
         contrast = claim.contrast
         if contrast is None or contrast.low is None:
             continue
@@ -167,6 +178,10 @@ def _intervals(pair: Pair) -> list[str]:
     if within:
         words.append("where n counts steps, intervals are **within runs only**: steps paired by plan")
     return words or ["no intervals: how runs vary is not known"]
+
+
+def _all(pair: Pair) -> list[Claim]:
+    return [claim for family in pair.claims.values() for claim in family]
 
 
 def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
@@ -207,7 +222,11 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
     else:
         lines.append("No single part is shown to have changed with it (5 %, Holm over the parts).")
     if found.runs != (1, 1):
-        lines.append("Seconds are arithmetic means over the runs, so that the parts add up to the step.")
+        blocked = found.basis == "pairs of runs"
+        of = "the seeds of both sides, and in each over its runs" if blocked else "the runs"
+        lines.append(f"Seconds are arithmetic means over {of}, so that the parts add up to the step.")
+    if found.basis is not None and not found.within_runs:
+        lines.append(f"Intervals: {_BASES[found.basis]}.")
     if found.within_runs:
         lines.append("One run a side: the intervals are **within runs only** (steps paired by plan).")
     return lines

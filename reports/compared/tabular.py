@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from reports.compared.words import kinds, title
 from reports.provenance import SIMULATED
-from results.comparing.blame import Effect
+from results.comparing.blame import Blame, Effect
 from results.comparing.claims import Claim
 from results.comparing.comparison import Comparison, Pair
 
@@ -41,6 +41,9 @@ SCHEMA = pa.schema(
         ("equivalent", pa.bool_()),
         ("detectable", _REAL),
         ("why", _TEXT),
+        ("lost_a", _WHOLE),
+        ("lost_b", _WHOLE),
+        ("lost", _TEXT),
         ("label", _TEXT),
         ("device", _TEXT),
         ("simulated", pa.bool_()),
@@ -52,6 +55,8 @@ BLAME = "blame"
 def rows(found: Sequence[Comparison]) -> list[dict[str, Any]]:
     """The rows, in the page's order. `change`: B / A of a ratio, B - A of a difference, seconds a step of an effect.
 
+    `basis`: what the interval rests on. `n_a`, `n_b`: of what: runs, seeds (pairs of runs) or steps (within runs only).
+    `lost_a`, `lost_b`: runs without a value, which `n_a` and `n_b` do not count; `lost`: why they have none.
     `label`: what keeps the sides from being measurements of GPUs, as the page's title has it; None if nothing does.
     `device`: cpu | cuda, both where the sides differ. `simulated`: whether any run was made without a framework.
     """
@@ -73,7 +78,16 @@ def as_json(found: Sequence[Comparison]) -> str:
         {
             "title": title(one),
             "allowed_differences": [{"what": each.name, "values": each.values} for each in one.allowed],
-            "noise_from": one.noise_from or None,
+            "noise": [
+                {
+                    "a": pair.base.label,
+                    "b": pair.side.label,
+                    "from": pair.noise or None,
+                    "runs": pair.noise_runs or None,
+                    "unused": pair.noise_unused or None,
+                }
+                for pair in one.pairs
+            ],
             "rule": {
                 "alpha": one.rule.alpha,
                 "margin": one.rule.margin,
@@ -147,6 +161,9 @@ def _claim(pair: Pair, family: str, claim: Claim) -> dict[str, Any]:
         "equivalent": claim.equivalent,
         "detectable": claim.detectable,
         "why": claim.why or None,
+        "lost_a": claim.lost_a,
+        "lost_b": claim.lost_b,
+        "lost": claim.lost or None,
     }
 
 
@@ -155,10 +172,10 @@ def _blame(pair: Pair) -> Iterator[dict[str, Any]]:
     if isinstance(found, str):
         return
     for one in (*found.effects, found.remainder, found.total):
-        yield _effect(pair, one, found.runs, within=found.within_runs)
+        yield _effect(pair, one, found)
 
 
-def _effect(pair: Pair, one: Effect, runs: tuple[int, int], *, within: bool) -> dict[str, Any]:
+def _effect(pair: Pair, one: Effect, found: Blame) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(SCHEMA.names)
     return row | {
         "a": pair.base.label,
@@ -170,12 +187,12 @@ def _effect(pair: Pair, one: Effect, runs: tuple[int, int], *, within: bool) -> 
         "kind": "difference",
         "value_a": one.a_s,
         "value_b": one.b_s,
-        "n_a": runs[0],
-        "n_b": runs[1],
+        "n_a": found.n[0],
+        "n_b": found.n[1],
         "change": one.seconds,
         "ci_low": one.low,
         "ci_high": one.high,
         "confidence": None if one.low is None else 0.95,
-        "basis": "within runs only" if within else "runs",
+        "basis": found.basis,
         "p_adjusted": one.p_adjusted,
     }

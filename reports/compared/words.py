@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from reports.markdown import escape, number, percent
+from reports.markdown import code, escape, number, percent
 from reports.provenance import ON_CPU, SIMULATED
 from results.comparing.alike import ON_CPU as NO_VERDICT_ON_CPU
+from results.comparing.alike import TOLERANCE
 from results.comparing.claims import Claim, Verdict
 from results.comparing.comparison import Comparison, Side
 from results.comparing.measures import Measure, RunMeasures
@@ -46,16 +47,7 @@ def caveats(found: Comparison) -> list[str]:
         said.append(f"**Not the same {escape(one.name)}**: {escape(' and '.join(one.values))}; allowed by the caller.")
     if any(pair.unclaimed == NO_VERDICT_ON_CPU for pair in found.pairs):
         said.append(f"**No verdict**: {NO_VERDICT_ON_CPU}.")
-    if any(min(len(pair.base.runs), len(pair.side.runs)) == 1 for pair in found.pairs):
-        text = "A run is the replicate: with one run on a side, how runs vary is not known, and nothing is claimed."
-        if found.noise_from:
-            text = (
-                f"How runs vary is taken from {found.noise_runs} runs of {escape(found.noise_from)}, together with the "
-                "sides' own where they have more than one: one spread for all is assumed."
-            )
-        said.append(text)
-    elif found.noise_from:
-        said.append(f"The spread of runs is pooled with that of {found.noise_runs} runs of {escape(found.noise_from)}.")
+    said += _spreads(found)
     if len({run.evidence for side in found.sides for run in side.runs if run.evidence is not None}) > 1:
         said.append(
             "`rollout_generating_s` rests on the engines' own counts in some runs, and on turns open at the client in "
@@ -63,15 +55,52 @@ def caveats(found: Comparison) -> list[str]:
         )
     uneven = _uneven(found)
     if uneven:
-        said.append(f"**Consumed work differs by more than 2 %**: {', '.join(uneven)}: times hold that difference too.")
+        names = ", ".join(uneven)
+        said.append(f"**Consumed work differs by more than {TOLERANCE:.0%}**: {names}: times hold that difference too.")
     return said
+
+
+def _spreads(found: Comparison) -> list[str]:
+    """Where how runs vary is taken from, pair by pair where they differ in it."""
+    said: list[str] = []
+    several = len(found.pairs) > 1
+    for pair in found.pairs:
+        of = f" ({escape(pair.side.label)} against {escape(pair.base.label)})" if several else ""
+        alone = min(len(pair.base.runs), len(pair.side.runs)) == 1
+        if pair.noise_unused:
+            said.append(f"The noise that was named with `--noise-from` is not used{of}: {pair.noise_unused}.")
+        if pair.noise and alone:
+            said.append(
+                f"How runs vary is taken from {pair.noise_runs} runs of {escape(pair.noise)}{of}, together with the "
+                "sides' own where they have more than one: one spread for all is assumed."
+            )
+        elif pair.noise:
+            said.append(
+                f"The spread of runs is pooled with that of {pair.noise_runs} runs of {escape(pair.noise)}{of}."
+            )
+        elif alone:
+            said.append(
+                "A run is the replicate: with one run on a side, how runs vary is not known, and nothing is claimed."
+            )
+    return list(dict.fromkeys(said))
+
+
+def lacking(found: Comparison) -> list[str]:
+    """Measures that runs have no value of, with the reason, each once; Markdown."""
+    told: dict[str, list[str]] = {}
+    for pair in found.pairs:
+        for claims in pair.claims.values():
+            for claim in claims:
+                if claim.lost:
+                    told.setdefault(claim.lost, []).append(claim.measure.name)
+    return [f"{', '.join(map(code, dict.fromkeys(names)))}: {escape(lost)}" for lost, names in told.items()]
 
 
 def _uneven(found: Comparison) -> list[str]:
     told = []
     for pair in found.pairs:
         for claim in pair.claims["work consumed"]:
-            if claim.a and claim.b is not None and abs(claim.b / claim.a - 1) > 0.02:
+            if claim.a and claim.b is not None and abs(claim.b / claim.a - 1) > TOLERANCE:
                 name = claim.measure.name.removeprefix("consumed_").replace("_", " ")
                 told.append(f"{name} of {escape(pair.side.label)} {change(claim.b / claim.a)}")
     return told

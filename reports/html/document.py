@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 TEXT, STRONG, CODE, EMPHASIS, NOTE = "text", "strong", "code", "emphasis", "note"
 
 _INLINE = re.compile(
-    r"(?P<escaped>\\[\\`*_|<>\[\]])"
+    r"(?P<escaped>\\[\\`*_|<>\[\]~])"
     r"|(?P<fence>`+)(?P<code>.+?)(?<!`)(?P=fence)(?!`)"
     r"|\[\^(?P<note>\d+)\]"
     r"|(?P<strong>\*\*)"

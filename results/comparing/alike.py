@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import WORK_FIELDS
 from results.comparing.measures import RunMeasures
+from results.comparing.paired import same_seeds
 
 ON_CPU = (
     "on CPU the frameworks run different engines and share the cores: ratios between frameworks, and between "
@@ -31,12 +32,6 @@ class Difference:
         return f"{self.name} ({' and '.join(self.values)})"
 
 
-def same_seeds(sides: Sequence[Sequence[RunMeasures]]) -> bool:
-    """Whether every side has the same seeds, and more than one: then seeds are blocks, compared one by one."""
-    seeds = [{run.seed for run in side} for side in sides]
-    return bool(seeds) and len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
-
-
 def differences(sides: Sequence[Sequence[RunMeasures]]) -> list[Difference]:
     """In what those runs differ that must be equal. Seeds may differ where every side has the same ones."""
     runs = [run for side in sides for run in side]
@@ -50,19 +45,28 @@ def differences(sides: Sequence[Sequence[RunMeasures]]) -> list[Difference]:
         ]
         if not several:
             found.append(Difference(what=WORK, name="work digest", values=_several([r.work_digest for r in runs])))
-    on_cpu = any(run.device == "cpu" for run in runs)
-    facts = ["cpu", "cores", *(["host"] if on_cpu else ["gpus", "gpu_count"])]
     devices = _several([run.device for run in runs])
     if len(devices) > 1:
         found.append(Difference(what=MACHINE, name="device", values=devices))
-    for fact in facts:
+    for fact in machine_facts(runs):
         values = _several([run.machine.get(fact) for run in runs])
         if len(values) > 1:
-            found.append(Difference(what=MACHINE, name=fact.replace("gpu_count", "number of GPUs"), values=values))
+            found.append(Difference(what=MACHINE, name=fact_name(fact), values=values))
     grains = _several([run.granularity for run in runs if run.granularity is not None])
     if len(grains) > 1:
         found.append(Difference(what=GRANULARITY, name="granularity of the time accounts", values=grains))
     return found
+
+
+def machine_facts(runs: Sequence[RunMeasures]) -> list[str]:
+    """What of their machines must be equal: GPU nodes of one kind are interchangeable, hosts on CPU are not."""
+    on_cpu = any(run.device == "cpu" for run in runs)
+    return ["cpu", "cores", *(["host"] if on_cpu else ["gpus", "gpu_count"])]
+
+
+def fact_name(fact: str) -> str:
+    """A fact of a machine in words."""
+    return fact.replace("gpu_count", "number of GPUs")
 
 
 def refuse(sides: Sequence[Sequence[RunMeasures]], allowed: Collection[str] = ()) -> list[Difference]:

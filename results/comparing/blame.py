@@ -3,6 +3,9 @@
 A step's parts (`measures.PARTS`) are exclusive and fill its wall time: the phases of the train track, and, where the
 trainer waits for the rollout side, what the step's last trajectory did (tool, turn, queue, ...). So differences of
 means add up, and nothing is spread or estimated: the remainder is the time that no one named.
+
+Sides that have the same seeds are taken seed by seed, as the claims beside the blame take them: means of the seeds'
+means add up too.
 """
 
 import math
@@ -10,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from results.comparing.measures import EXPOSED, OTHER, PARTS, RunMeasures
-from results.comparing.paired import by_plan, common_plans
-from results.comparing.welch import Contrast, Noise, compare, compare_steps, holm
+from results.comparing.paired import blocks, by_plan, common_plans, same_seeds
+from results.comparing.welch import Basis, Contrast, Noise, compare, compare_pairs, compare_steps, holm
 
 STEP_TIME = "step_time_s"
 NAMED = tuple(part.name for part in PARTS if part.name != OTHER)
@@ -42,13 +45,18 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blame:
-    """The total change of a step, its effects (largest first), and what is left. `within_runs`: one run a side."""
+    """The total change of a step, its effects (largest first), and what is left. `within_runs`: one run a side.
+
+    `basis`: what the intervals rest on; None where there are none. `n`: of what, on either side: runs, seeds or steps.
+    """
 
     total: Effect
     effects: tuple[Effect, ...]
     remainder: Effect
     within_runs: bool
     runs: tuple[int, int]
+    basis: Basis | None
+    n: tuple[int, int]
 
     @property
     def culprit(self) -> Effect | None:
@@ -67,8 +75,9 @@ def blame(
 ) -> Blame | str:
     """The blame of B against A, or why there is none.
 
-    Several runs a side: Welch's interval of the difference of means over runs. One run on both sides, placements whose
-    steps train on the same plans: over those steps, paired, `within runs only`. `noise`: differences of a baseline.
+    Several runs a side: Welch's interval of the difference of means over runs. Sides with the same seeds: the t of the
+    seeds' differences. One run on both sides, placements whose steps train on the same plans: over those steps, paired,
+    `within runs only`. `noise`: differences of a baseline; not used where seeds are blocks.
     """
     for run in (*a, *b):
         if run.value(STEP_TIME) is None:
@@ -78,20 +87,14 @@ def blame(
     if not a or not b:
         return "a side has no run"
     names = [name for name in _named((*a, *b)) if any(run.value(name) for run in (*a, *b))]
-    paired = len(a) == len(b) == 1 and noise is None
-    steps = _paired(a[0], b[0], names) if paired else None
-    made: list[tuple[str, float, float, Contrast | None]] = []
-    for name in (STEP_TIME, *names, OTHER):
-        if steps is not None:
-            x, y = steps[0][name], steps[1][name]
-            contrast = compare_steps(x, y, "difference")
-            made.append((name, math.fsum(x.values()) / len(x), math.fsum(y.values()) / len(y), contrast))
-        else:
-            p, q = _values(a, name), _values(b, name)
-            contrast = compare(p, q, "difference", noise=(noise or {}).get(name))
-            made.append((name, math.fsum(p) / len(p), math.fsum(q) / len(q), contrast))
+    for run in (*a, *b):
+        for name in names:
+            if run.value(name) is None:  # not 0: what is not known can't be added up
+                return f"{run.run_id}: {name}: {run.why(name)}"
+    made, steps = _made(a, b, (STEP_TIME, *names, OTHER), noise)
     adjusted = holm([None if contrast is None else contrast.p for _, _, _, contrast in made[1:]])
     whole = made[0][1]
+    told = next((contrast for _, _, _, contrast in made if contrast is not None), None)
     total = _effect(made[0], whole, None)
     effects = [_effect(one, whole, p) for one, p in zip(made[1:-1], adjusted[:-1], strict=True)]
     # By definition what the effects leave, so that they add up to the last bit; it is `other`, to rounding.
@@ -111,9 +114,36 @@ def blame(
         total=total,
         effects=tuple(sorted(effects, key=lambda one: (-abs(one.seconds), one.name))),
         remainder=left,
-        within_runs=steps is not None,
+        within_runs=steps,
         runs=(len(a), len(b)),
+        basis=None if told is None or told.se is None else told.basis,
+        n=(len(a), len(b)) if told is None else (told.n_a, told.n_b),
     )
+
+
+_Made = tuple[str, float, float, Contrast | None]
+
+
+def _made(
+    a: Sequence[RunMeasures], b: Sequence[RunMeasures], names: Sequence[str], noise: Mapping[str, Noise] | None
+) -> tuple[list[_Made], bool]:
+    """Of each part its mean on both sides and their difference; and whether they are of two runs' paired steps."""
+    made: list[_Made] = []
+    steps = _paired(a[0], b[0], names) if len(a) == len(b) == 1 and noise is None else None
+    blocked = same_seeds([a, b])
+    for name in names:
+        contrast: Contrast | None
+        if steps is not None:
+            x, y = list(steps[0][name].values()), list(steps[1][name].values())
+            contrast = compare_steps(steps[0][name], steps[1][name], "difference")
+        elif blocked:
+            x, y = blocks(a, b, name, "difference")
+            contrast = compare_pairs(x, y, "difference")
+        else:
+            x, y = _values(a, name), _values(b, name)
+            contrast = compare(x, y, "difference", noise=(noise or {}).get(name))
+        made.append((name, math.fsum(x) / len(x), math.fsum(y) / len(y), contrast))
+    return made, steps is not None
 
 
 def _named(runs: Sequence[RunMeasures]) -> tuple[str, ...]:
@@ -124,10 +154,10 @@ def _named(runs: Sequence[RunMeasures]) -> tuple[str, ...]:
 
 
 def _values(runs: Sequence[RunMeasures], name: str) -> list[float]:
-    return [run.value(name) or 0.0 for run in runs]
+    return [value for run in runs if (value := run.value(name)) is not None]
 
 
-def _effect(made: tuple[str, float, float, Contrast | None], whole: float, p: float | None) -> Effect:
+def _effect(made: _Made, whole: float, p: float | None) -> Effect:
     name, x, y, contrast = made
     seconds = y - x
     return Effect(
@@ -152,7 +182,7 @@ def _paired(a: RunMeasures, b: RunMeasures, names: Sequence[str]) -> tuple[Steps
         return None
 
     def held(run: RunMeasures) -> Steps:
-        seconds = {name: by_plan(run, name) for name in (STEP_TIME, *names, OTHER)}
+        seconds = {name: by_plan(run, name) for name in names}
         return {name: {plan: each.get(plan, 0.0) for plan in common} for name, each in seconds.items()}
 
     return held(a), held(b)

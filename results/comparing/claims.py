@@ -49,12 +49,18 @@ class Claim:
     equivalent: bool | None = None
     """Within the margin, by two one-sided tests; None where that can't be told."""
     detectable: float | None = None
+    """The true change that is called better or worse with power 80 %, whatever the family's other measures show."""
     why: str = ""
+    lost_a: int = 0
+    """How many runs of A have no value, and so no part in the contrast; `lost_b` of B; `lost` says which and why."""
+    lost_b: int = 0
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The material of one claim: the runs' values on both sides, or a contrast made elsewhere (paired by plan)."""
+    """The material of one claim: the values on both sides (of runs, or of blocks of them), or a contrast of them made
+    elsewhere (paired by plan, or by seed)."""
 
     measure: Measure
     a: Values
@@ -63,6 +69,9 @@ class Compared:
     refused: str = ""  # why it is not comparable
     unclaimed: str = ""  # why no verdict follows, whatever is seen
     why_unknown: str = ""  # why a side has no value
+    lost_a: int = 0  # as in a claim
+    lost_b: int = 0
+    lost: str = ""
 
 
 RULE = Rule()
@@ -73,8 +82,9 @@ def judge(
 ) -> tuple[Claim, ...]:
     """A claim for each, corrected together as one family.
 
-    Only measures with a direction, of which something could be claimed, count in the correction. `noise`: by measure,
-    of a baseline.
+    Only measures with a direction, of which something could be claimed, count in the correction. What is detectable,
+    and so what is underpowered, is told with the correction too: at `alpha` / tests Holm rejects whatever the others
+    show. `noise`: by measure, of a baseline.
     """
     found = [_contrast(one, noise) or _plain(one) for one in compared]
     tests = [
@@ -87,7 +97,10 @@ def judge(
         None if contrast is None or contrast.basis == "within runs only" else p
         for p, contrast in zip(tests, found, strict=True)
     ]
-    return tuple(_claim(one, contrast, p, rule) for one, contrast, p in zip(compared, found, holm(tests), strict=True))
+    alpha = rule.alpha / max(1, sum(p is not None for p in tests))
+    return tuple(
+        _claim(one, contrast, p, rule, alpha) for one, contrast, p in zip(compared, found, holm(tests), strict=True)
+    )
 
 
 def _contrast(one: Compared, noise: Mapping[str, Noise] | None) -> Contrast | None:
@@ -105,8 +118,8 @@ def _plain(one: Compared) -> Contrast | None:
     return compare(one.a, one.b, "difference") if min(known) == 0 else None
 
 
-def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule) -> Claim:
-    verdict, why = _verdict(one, contrast, p, rule)
+def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule, alpha: float) -> Claim:
+    verdict, why = _verdict(one, contrast, p, rule, alpha)
     over_runs = None if contrast is None or contrast.basis == "within runs only" else contrast
     alike = over_runs is not None and over_runs.kind == one.measure.kind  # else the margin is of another scale
     kind = one.measure.kind if contrast is None else contrast.kind
@@ -118,12 +131,17 @@ def _claim(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule
         verdict=verdict,
         p_adjusted=p,
         equivalent=over_runs.equivalent(rule.margin) if over_runs is not None and alike else None,
-        detectable=None if over_runs is None else over_runs.detectable(rule.alpha),
+        detectable=None if over_runs is None else over_runs.detectable(alpha),
         why=why,
+        lost_a=one.lost_a,
+        lost_b=one.lost_b,
+        lost=one.lost,
     )
 
 
-def _verdict(one: Compared, contrast: Contrast | None, p: float | None, rule: Rule) -> tuple[Verdict, str]:
+def _verdict(
+    one: Compared, contrast: Contrast | None, p: float | None, rule: Rule, alpha: float
+) -> tuple[Verdict, str]:
     if one.refused:
         return Verdict.NOT_COMPARABLE, one.refused
     if contrast is None:
@@ -141,7 +159,7 @@ def _verdict(one: Compared, contrast: Contrast | None, p: float | None, rule: Ru
         return (Verdict.WORSE if more == (one.measure.direction == "lower") else Verdict.BETTER), ""
     if contrast.kind != one.measure.kind:
         return Verdict.NO_DIFFERENCE, "a run has 0 of it: a difference, where a ratio is not defined"
-    found = contrast.detectable(rule.alpha)
+    found = contrast.detectable(alpha)
     if found is None or found > rule.most_detectable:
         most = "more than any change" if found is None else f"{found:.0%}" if _ratio(contrast) else f"{found:.3g}"
         return Verdict.UNDERPOWERED, f"only a change of {most} would be found (power {POWER:.0%})"

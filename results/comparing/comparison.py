@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.protocol.errors import SpecError
-from results.comparing.alike import GRANULARITY, Difference, no_verdict, others, refuse, same_seeds
+from results.comparing.alike import GRANULARITY, Difference, no_verdict, others, refuse
 from results.comparing.blame import Blame, blame
 from results.comparing.claims import RULE, Claim, Compared, Rule, judge
 from results.comparing.measures import HEADLINE, MEASURES, PARTS, WORK, Measure, RunMeasures
-from results.comparing.paired import by_seed, by_steps, on_common_plans
-from results.comparing.welch import Noise, noise_of
+from results.comparing.noise import SEEDS, Spread, spread_of
+from results.comparing.paired import by_seed, by_steps, on_common_plans, same_seeds
+from results.comparing.welch import finite
 
 SMALL = 0.01  # of a step: parts below it on both sides are not judged (blame has them)
 _ROLLOUT = tuple(measure for measure in MEASURES.values() if measure.account)
@@ -38,7 +39,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One side against the base. `claims`: by family, in FAMILIES' order; `unclaimed`: why nothing is claimed."""
+    """One side against the base. `claims`: by family, in FAMILIES' order; `unclaimed`: why nothing is claimed.
+
+    `noise`, `noise_runs`: the runs of elsewhere whose spread is taken; empty where none is. `noise_unused`: why it is
+    not, though it was given.
+    """
 
     base: Side
     side: Side
@@ -46,6 +51,9 @@ class Pair:
     blame: Blame | str
     common_plans: int | None
     unclaimed: str
+    noise: str = ""
+    noise_runs: int = 0
+    noise_unused: str = ""
 
     def claim(self, measure: str) -> Claim | None:
         """The claim of a measure; None where it was not judged."""
@@ -65,8 +73,6 @@ class Comparison:
     allowed: tuple[Difference, ...]
     differences: tuple[tuple[str, list[tuple[str, ...]]], ...]
     rule: Rule
-    noise_from: str
-    noise_runs: int
 
 
 def compare_sides(
@@ -74,13 +80,13 @@ def compare_sides(
     *,
     allowed: Collection[str] = (),
     rule: Rule = RULE,
-    noise: Side | None = None,
+    noise: Side | Sequence[Side] | None = None,
 ) -> Comparison:
-    """All sides against the first. `noise`: runs of one cell whose run-to-run spread stands for the sides' own.
+    """All sides against the first. `noise`: runs, cell by cell, whose spread stands for that of a side of their cell.
 
     Raises:
         SpecError: fewer than two sides, a side without a run that may be compared, a run on two sides, runs that may
-            not be compared (see `alike.refuse`), or noise of another framework, placement or device.
+            not be compared (see `alike.refuse`), or noise of other cells than the sides'.
     """
     if len(sides) < 2:
         raise SpecError("nothing to compare with: give two or more of runs, sweeps, quoted globs or baselines")
@@ -95,38 +101,39 @@ def compare_sides(
                 raise SpecError(f"{run.run_id}: in {seen[run.run_id]} and in {side.label}; a run is given once")
             seen[run.run_id] = side.label
     found = refuse([side.runs for side in sides], allowed)
-    if noise is not None:
-        _same_cell(noise, sides)
+    cells = None if noise is None else [noise] if isinstance(noise, Side) else list(noise)
     return Comparison(
         sides=tuple(sides),
-        pairs=tuple(_pair(sides[0], side, rule, noise) for side in sides[1:]),
+        pairs=tuple(_pair(sides[0], side, rule, cells) for side in sides[1:]),
         allowed=tuple(found),
         differences=tuple(others([side.runs for side in sides])),
         rule=rule,
-        noise_from="" if noise is None else noise.label,
-        noise_runs=0 if noise is None else len(noise.runs),
     )
 
 
-def _pair(base: Side, side: Side, rule: Rule, noise: Side | None) -> Pair:
+def _pair(base: Side, side: Side, rule: Rule, cells: Sequence[Side] | None) -> Pair:
     runs, common = on_common_plans([*base.runs, *side.runs])
     a, b = runs[: len(base.runs)], runs[len(base.runs) :]
     unclaimed = no_verdict(a, b)
-    spread = _noise(noise, (*HEADLINE, *PARTS, *_ROLLOUT, *_WAITS))
+    spread = None if cells is None else spread_of(cells, base, side, (*HEADLINE, *PARTS, *_ROLLOUT, *_WAITS), PARTS)
     grains = {run.granularity for run in (*a, *b) if run.granularity is not None}
     refused = f"the time accounts differ in {GRANULARITY} ({' and '.join(sorted(grains))})" if len(grains) > 1 else ""
     families = (HEADLINE, (*_large(a, b), *_WAITS), _ROLLOUT, WORK)
     claims = {}
     for name, measures in zip(FAMILIES, families, strict=True):
-        given = [one for measure in measures if (one := _compared(measure, a, b, refused, unclaimed, spread))]
-        claims[name] = judge(given, rule=rule, noise=spread)
+        given = [_compared(measure, a, b, refused, unclaimed, spread) for measure in measures]
+        kept = [_told(one, (base, a), (side, b)) for one in given if one is not None]
+        claims[name] = judge(kept, rule=rule, noise=None if spread is None else spread.claims)
     return Pair(
         base=base,
         side=side,
         claims=claims,
-        blame=blame(a, b, noise=_noise(noise, PARTS, differences=True)),
+        blame=blame(a, b, noise=None if spread is None else spread.effects),
         common_plans=common,
         unclaimed=unclaimed,
+        noise="" if spread is None else spread.label,
+        noise_runs=0 if spread is None else spread.runs,
+        noise_unused=SEEDS if cells is not None and spread is None else "",
     )
 
 
@@ -136,7 +143,7 @@ def _compared(
     b: Sequence[RunMeasures],
     refused: str,
     unclaimed: str,
-    noise: Mapping[str, Noise] | None,
+    noise: Spread | None,
 ) -> Compared | None:
     """The material of one claim; None where no run of either side has a value, or all of them are 0."""
     x, y = [run.value(measure.name) for run in a], [run.value(measure.name) for run in b]
@@ -145,20 +152,37 @@ def _compared(
         if not known or measure.kind == "ratio":
             return None
     contrast = None
+    apart = ""
     if len(x) == len(y) == 1 and noise is None:
         contrast = by_steps(a[0], b[0], measure)
     elif same_seeds([a, b]):
-        contrast = by_seed(a, b, measure)
+        of_a, of_b, contrast = by_seed(a, b, measure)
+        if of_a:
+            x, y = list(of_a), list(of_b)
+        elif any(map(finite, x)) and any(map(finite, y)):
+            apart = "there is no seed of which both sides have a value"
     unknown = next((run.why(measure.name) for run in (*a, *b) if run.value(measure.name) is None), "")
     return Compared(
         measure=measure,
         a=x,
         b=y,
         contrast=contrast,
-        refused=refused if measure.account else "",
+        refused=(refused if measure.account else "") or apart,
         unclaimed=unclaimed,
         why_unknown=unknown,
     )
+
+
+def _told(one: Compared, *sides: tuple[Side, Sequence[RunMeasures]]) -> Compared:
+    """With what each side's runs lack: a value that is not there must not go unseen."""
+    counts, said = [], []
+    for side, runs in sides:
+        lacking = [run for run in runs if not finite(run.value(one.measure.name))]
+        counts.append(len(lacking))
+        if lacking and len(lacking) < len(runs):
+            why = dict.fromkeys(run.why(one.measure.name) or "not a number" for run in lacking)
+            said.append(f"{len(lacking)} of {len(runs)} runs of {side.label} have none of it: {'; '.join(why)}")
+    return replace(one, lost_a=counts[0], lost_b=counts[1], lost="; ".join(said))
 
 
 def _large(a: Sequence[RunMeasures], b: Sequence[RunMeasures]) -> tuple[Measure, ...]:
@@ -169,28 +193,3 @@ def _large(a: Sequence[RunMeasures], b: Sequence[RunMeasures]) -> tuple[Measure,
         return sum(run.value(name) or 0.0 for run in side) / whole if whole else 0.0
 
     return tuple(part for part in PARTS if max(share(a, part.name), share(b, part.name)) > SMALL)
-
-
-def _noise(side: Side | None, measures: Sequence[Measure], *, differences: bool = False) -> dict[str, Noise] | None:
-    if side is None:
-        return None
-    runs, _ = on_common_plans(side.runs)
-    made = [replace(measure, kind="difference") if differences else measure for measure in measures]
-    made += [replace(MEASURES["step_time_s"], kind="difference")] if differences else []
-    return {one.name: noise_of([run.value(one.name) for run in runs], one.kind) for one in made}
-
-
-def _same_cell(noise: Side, sides: Sequence[Side]) -> None:
-    if not noise.runs:
-        raise SpecError(f"--noise-from {noise.label}: no run in it may be compared")
-    cells = {(run.framework, run.placement, run.device) for side in sides for run in side.runs}
-    for run in noise.runs:
-        if (cell := (run.framework, run.placement, run.device)) not in cells:
-            raise SpecError(
-                f"--noise-from {noise.label}: its runs are {' '.join(cell)}, and none of the compared is: "
-                "how runs vary is taken from runs of the same cell"
-            )
-    if len({run.spec_digest for run in noise.runs}) > 1:
-        raise SpecError(f"--noise-from {noise.label}: runs of several cells; give the runs of one")
-    if len(noise.runs) < 3:
-        raise SpecError(f"--noise-from {noise.label}: {len(noise.runs)} run(s); 3 or more tell how runs vary")

@@ -86,6 +86,10 @@ class RunMeasures:
     steps: int
     values: Mapping[str, Value]
     series: StepSeries
+    adherence: float | None = None
+    """Share of the started trajectories that did what was planned; None: no fixed load, not known, or not on record."""
+    lost: str = ""
+    """Why its samples do not cover its window; empty where they do."""
 
     def value(self, measure: str) -> float | None:
         """The value of a measure; None when it is not known, or when the run has none of that name."""

@@ -11,6 +11,7 @@ from results.adherence import consumed_digest
 from results.classes import Class
 from results.comparing.measures import EXPOSED, MEASURES, OTHER, PARTS, RunMeasures, StepSeries, Value
 from results.comparing.parts import WAITS, Parts, step_parts
+from results.host_samples import lost_samples
 from results.importing.imported import LABEL, is_imported
 from results.metrics import RunFigures, compute
 from results.store import RunTables
@@ -77,6 +78,8 @@ def measure_run(run: RunTables, found: RunFigures | None = None) -> RunMeasures:
         steps=len(steps),
         values={name: values[name] for name in MEASURES},
         series=series,
+        adherence=found.adherence.content_ratio if spec.load is Load.FIXED else None,
+        lost="" if window is None else lost_samples(run, window),
     )
 
 

@@ -1,14 +1,16 @@
-"""Pairing by plan: in synchronous placements with a fixed plan, step k of every run does the same work.
+"""Pairing by plan, and by seed. In synchronous placements with a fixed plan, step k of every run does the same work.
 
 So figures of steps are taken over the plans that all runs have in common: runs of different length, or whose windows
 begin at different steps, then differ by the system alone. Asynchronous runs train on what finishes first: no pairs.
+
+Seeds that both sides have are blocks in any placement: the claim, the columns beside it and the blame take the same.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from results.comparing.measures import PARTS, Measure, RunMeasures, Value
-from results.comparing.welch import Contrast, compare_pairs, compare_steps, mean_of
+from results.comparing.measures import PARTS, Kind, Measure, RunMeasures, Value
+from results.comparing.welch import Contrast, compare_pairs, compare_steps, finite, mean_of
 from results.stats import mean
 
 STEP_TIME = "step_time_s"
@@ -62,17 +64,41 @@ def by_steps(a: RunMeasures, b: RunMeasures, measure: Measure) -> Contrast | Non
     return compare_steps(by_plan(a, measure.name), by_plan(b, measure.name), measure.kind)
 
 
-def by_seed(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Contrast | None:
-    """Sides with the same seeds, seed by seed: the t of the seeds' differences, each between means over its runs."""
-    x, y = (_per_seed(side, measure) for side in (a, b))
+def same_seeds(sides: Sequence[Sequence[RunMeasures]]) -> bool:
+    """Whether every side has the same seeds, and more than one: then seeds are blocks, compared one by one."""
+    seeds = [{run.seed for run in side} for side in sides]
+    return bool(seeds) and len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
+
+
+def blocks(
+    a: Sequence[RunMeasures], b: Sequence[RunMeasures], name: str, kind: Kind
+) -> tuple[list[float], list[float]]:
+    """The values of two sides seed by seed, each the mean over its runs: how often a seed was run weighs nothing.
+
+    Of the seeds of which both sides know a value, ascending.
+    """
+    x, y = (_per_seed(side, name, kind) for side in (a, b))
     seeds = sorted(set(x) & set(y))
-    return compare_pairs([x[seed] for seed in seeds], [y[seed] for seed in seeds], measure.kind)
+    return [x[seed] for seed in seeds], [y[seed] for seed in seeds]
 
 
-def _per_seed(side: Sequence[RunMeasures], measure: Measure) -> dict[int, float]:
+def by_seed(
+    a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure
+) -> tuple[list[float], list[float], Contrast | None]:
+    """Sides with the same seeds, as blocks: their values, and the t of the seeds' differences.
+
+    A difference where a ratio is asked for and a run has 0; no contrast where fewer than two seeds are known.
+    """
+    known = [value for run in (*a, *b) if (value := run.value(measure.name)) is not None and finite(value)]
+    kind: Kind = "difference" if known and min(known) <= 0 else measure.kind
+    x, y = blocks(a, b, measure.name, kind)
+    return x, y, compare_pairs(x, y, kind)
+
+
+def _per_seed(side: Sequence[RunMeasures], name: str, kind: Kind) -> dict[int, float]:
     made = {}
     for seed in {run.seed for run in side}:
-        value = mean_of([run.value(measure.name) for run in side if run.seed == seed], measure.kind)
+        value = mean_of([run.value(name) for run in side if run.seed == seed], kind)
         if value is not None:
             made[seed] = value
     return made

@@ -127,7 +127,8 @@ def compare(
     """Sides of independent runs: Welch's t on logs (`ratio`) or as they are (`difference`).
 
     With `noise` the spread is pooled with the baseline's (one variance for all is assumed then), which also serves
-    sides of one run. None: a side has no known value, or a ratio is asked for and a value is 0 or less.
+    sides of one run. None: a side has no known value, or a ratio is asked for and a value is 0 or less. A value that
+    is not known, or is no number, has no part in it: `n_a` and `n_b` count the others.
     """
     x, y = _scale(a, kind), _scale(b, kind)
     if x is None or y is None:
@@ -195,9 +196,27 @@ def noise_of(values: Sequence[float | None], kind: Kind) -> Noise:
     return Noise(kind=kind, sd=float(x.std(ddof=1)) if x is not None and count >= 2 else None, n=count)
 
 
+def noise_of_both(a: Noise, b: Noise) -> Noise:
+    """The noise of sides of two cells as one: the mean of the two variances, with Satterthwaite's degrees of freedom.
+
+    So two single runs differ by the sum of both variances, each with what its own cell says of it.
+    """
+    if a.sd is None or b.sd is None:
+        return Noise(kind=a.kind, sd=None, n=0)
+    of_a, of_b = a.sd**2, b.sd**2
+    spread = of_a + of_b
+    df = spread**2 / (of_a**2 / (a.n - 1) + of_b**2 / (b.n - 1)) if spread else min(a.n, b.n) - 1
+    return Noise(kind=a.kind, sd=math.sqrt(spread / 2), n=int(df) + 1)
+
+
+def finite(value: float | None) -> bool:
+    """Whether a value is known, and a number."""
+    return value is not None and math.isfinite(value)
+
+
 def mean_of(values: Sequence[float | None], kind: Kind) -> float | None:
     """The mean over runs as a contrast takes it: geometric for a ratio, unless a value is 0 or less."""
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and finite(value)]
     if not known:
         return None
     if kind == "difference" or min(known) <= 0:
@@ -231,7 +250,7 @@ def detectable_shift(df: float, alpha: float, power: float, *, one_sided: bool =
 
 
 def _scale(values: Sequence[float | None], kind: Kind) -> "np.ndarray[tuple[int], np.dtype[np.float64]] | None":
-    known = np.array([value for value in values if value is not None and math.isfinite(value)], dtype=np.float64)
+    known = np.array([value for value in values if finite(value)], dtype=np.float64)
     if known.size == 0 or (kind == "ratio" and known.min() <= 0):
         return None
     return np.log(known) if kind == "ratio" else known

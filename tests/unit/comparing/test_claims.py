@@ -168,3 +168,32 @@ def test_the_gates_detectable_effect_is_found_as_often_as_it_says() -> None:
     assert 0.10 < told < 0.20
     rate = np.mean([check(1 + told)[0] for _ in range(600)])
     assert rate == pytest.approx(rule.power, abs=0.03)
+
+
+def family(factor: float, rng: np.random.Generator, sd: float = 0.02, n: int = 6, size: int = 12) -> list[Compared]:
+    """One measure that changed by `factor` among others that did not."""
+
+    def draw(by: float = 1.0) -> list[float]:
+        return (by * np.exp(rng.normal(0, sd, n))).tolist()
+
+    return [one(a=draw(), b=draw(factor if not k else 1.0)) for k in range(size)]
+
+
+def test_what_is_called_detectable_is_found_with_the_correction_that_verdicts_have() -> None:
+    rng = np.random.default_rng(3)
+    told = float(np.median([judge(family(1.0, rng))[0].detectable or math.inf for _ in range(200)]))
+    found = [judge(family(1 + told, rng))[0].verdict is Verdict.WORSE for _ in range(400)]
+    assert np.mean(found) >= 0.80 - 3 * math.sqrt(0.8 * 0.2 / 400)
+
+
+def test_a_larger_family_detects_less_and_is_sooner_underpowered() -> None:
+    a, b = [1.0, 1.07, 0.94, 1.05, 0.97], [1.0, 1.06, 0.95, 1.05, 0.97]
+    alone, *_ = judge([one(a=a, b=b)])
+    among, *_ = judge([one(a=a, b=b)] * 12)
+    assert alone.contrast is not None
+    assert alone.detectable == alone.contrast.detectable(0.05)
+    assert among.detectable == alone.contrast.detectable(0.05 / 12)
+    assert (alone.verdict, among.verdict) == (Verdict.NO_DIFFERENCE, Verdict.UNDERPOWERED)
+    # What is not tested takes nothing from the others.
+    beside, *_ = judge([one(a=a, b=b), *[one(a=a, b=b, unclaimed="on CPU")] * 11])
+    assert beside.detectable == alone.detectable

@@ -262,7 +262,9 @@ def test_the_page_says_which_means_and_which_intervals(tmp_path: Path, capsys: p
     (foot,) = [line for line in out.splitlines() if line.startswith("<sub>3 runs")]
     assert foot.count("intervals: ") == 1
     assert "geometric means over the runs where the change is a ratio" in foot
-    assert "Seconds are arithmetic means over the runs" in out
+    assert "Seconds are arithmetic means over the seeds of both sides, and in each over its runs" in out
+    assert "t of the seeds' differences" in foot
+    assert "| 3 seeds |" in out
 
 
 def test_one_run_a_side_tests_nothing_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_a_baseline_tells_how_single_runs_vary() -> None:
     assert claim.verdict is Verdict.WORSE
     assert claim.contrast is not None
     assert claim.contrast.basis == "runs and a baseline's noise"
-    with pytest.raises(SpecError, match="areal colocated cpu"):
+    with pytest.raises(SpecError, match=r"another cell than those of a: framework \(areal, not simulated\)"):
         compare_sides([a, b], noise=several("noise", 0.3, framework="areal"))
     with pytest.raises(SpecError, match="3 or more"):
         compare_sides([a, b], noise=several("noise", 0.3, 2))

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cli.page import verdicts
+from reports.html.document import inline, plain
 from reports.markdown import UNKNOWN, Footnotes, code, escape, number, one_line, percent, plural, seconds, table
 
 
@@ -91,3 +93,15 @@ def test_one_is_singular_and_more_are_not() -> None:
         "1,000 processes",
         "1,000 replies",
     ]
+
+
+@given(st.text(alphabet="&<>|*_`~[]\\;abgltmpqu3#x9 ", max_size=40))
+def test_what_is_escaped_is_read_back_as_it_was(value: str) -> None:
+    """A run's text `&lt;b&gt;` is those nine characters, not a tag's; a terminal and the HTML page print it so."""
+    assert plain(inline(escape(value))) == one_line(value)
+
+
+def test_entities_in_a_value_are_text() -> None:
+    assert escape("&lt;b&gt; R&D ~~gone~~") == r"&amp;lt;b&amp;gt; R&amp;D \~\~gone\~\~"
+    shown = verdicts(f"> {escape('&lt;b&gt; R&D <i>')} **so** {code('&lt;*x*')}[^1]\n").strip()
+    assert shown == "&lt;b&gt; R&D <i> so &lt;*x*"
