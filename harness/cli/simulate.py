@@ -9,6 +9,7 @@ import click
 
 from harness.cli.counted import counted
 from harness.cli.output import file_problem, folder_named, table, writable
+from harness.cli.trace_law import trace_law, trace_options
 from harness.protocol.errors import SpecError
 
 # (flag, type, key of the scenario, help)
@@ -26,6 +27,7 @@ _SETTINGS: tuple[tuple[str, type, str, str], ...] = (
     ("--in-flight", str, "policy.in_flight", "partial | wait | keep: what new weights do to trajectories that run."
      " Default: keep (the workshop's)."),
     ("--over-sampling", float, "policy.over_sampling", "Share of groups started beyond a batch, then cut."),
+    ("--colocated", bool, "policy.colocated", "Rollout and training take turns on the same GPUs (synchronous)."),
     ("--warmup-updates", int, "warmup_updates", "Updates left out of every figure. Default: 0."),
     ("--seed", int, "seed", "Default: 1."),
 )  # fmt: skip
@@ -41,13 +43,16 @@ WORKSHOP: dict[str, Any] = {
 
 def _settings(function: Callable[..., Any]) -> Callable[..., Any]:
     for flag, kind, key, text in reversed(_SETTINGS):
-        function = click.option(flag, key.replace(".", "__"), type=kind, help=text)(function)
+        how: dict[str, Any] = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
+        function = click.option(flag, key.replace(".", "__"), help=text, **how)(function)
     return function
 
 
 @click.command("simulate", short_help="What a placement would give, in virtual time.")
 @_settings
-@click.option("--mode", help="synchronous | one_step_off | async, or several with commas. Default: synchronous,async.")
+@click.option("--mode", help="synchronous | one_step_off | async, or several with commas. Default: synchronous,async"
+              " (colocated: synchronous).")  # fmt: skip
+@trace_options
 @click.option("--hours", type=float, help="Virtual hours. Default: 1.")
 @click.option("--updates", type=int, help="Updates, instead of hours.")
 @click.option("--seeds", type=int, default=None, help="Seeds of each scenario, from --seed up. Default: 1.")
@@ -72,6 +77,13 @@ def command(
     jobs: int | None,
     ray_address: str | None,
     as_json: bool,
+    trace: Path | None,
+    trace_per: str | None,
+    trace_generation: str | None,
+    trace_tool: str | None,
+    trace_where: tuple[str, ...],
+    trace_after: tuple[str, ...],
+    trace_at_most: float | None,
     **settings: Any,
 ) -> int:
     """Simulate rollout workers and a trainer: updates per hour, how busy the workers are, how stale the data.
@@ -83,27 +95,41 @@ def command(
     """
     from reports.simulated import grid, write_simulated
     from results.planner.scenario_file import read_toml
-    from results.planner.sweep import cells, put, run
+    from results.planner.sweep import NAMES, cells, put, run
 
     given = read_toml(config) if config is not None else {}
     axes = given.pop("sweep", {})
     if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
         raise SpecError("sweep: allowed is a table of lists, e.g. sigma = [0.3, 1.0]")
     file_seeds = given.pop("seeds", 1)
+    for name in ("policy", "pools"):
+        if not isinstance(given.get(name, {}), dict):
+            raise SpecError(f"{name} = {given[name]!r}: allowed is a table")
+    law = trace_law(trace, trace_per, trace_generation, trace_tool, trace_where, trace_after, trace_at_most)
+    if law is not None:
+        given["durations"] = law
+    flags = {name.replace("__", "."): value for name, value in settings.items() if value is not None}
     base = _merged(WORKSHOP, given)
-    for name, value in settings.items():
-        if value is not None:
-            put(base, name.replace("__", "."), value)
-    _horizon(base, hours, updates)
+    for path, value in flags.items():
+        put(base, path, value)
     axes |= dict(_axis(text) for text in sweeps)
+    _horizon(base, axes, hours, updates)
+    policy = base["policy"]
     if mode is not None:
         axes = {name: values for name, values in axes.items() if name != "mode"} | {"mode": mode.split(",")}
-    elif "mode" not in axes and "mode" not in base.get("policy", {}):
-        axes["mode"] = list(MODES)
+    elif "mode" not in axes and "policy.mode" not in axes and "mode" not in policy:
+        axes["mode"] = [MODES[0]] if policy.get("colocated") is True else list(MODES)
+        if len(axes["mode"]) == 1:
+            click.echo("colocated: GPUs that take turns allow mode = synchronous only, so it is that one", err=True)
     seeds = file_seeds if seeds is None else seeds
-    if not isinstance(seeds, int):
+    if isinstance(seeds, bool) or not isinstance(seeds, int):
         raise SpecError(f"seeds = {seeds!r}: allowed is a whole number from 1 up")
-    found = cells(base, axes, seeds)
+    varied = {NAMES.get(name, name) for name in axes}
+    taken = _taken(given, {*flags, *varied})
+    found = cells(base, axes, seeds, assumed=("in_flight",) if "policy.in_flight" in taken else ())
+    if config is not None and taken:
+        words = ", ".join(f"{path} = {value}" for path, value in taken.items())
+        click.echo(f"{config} leaves out, and the workshop's value is taken: {words}", err=True)
     if out is not None:
         writable(out, "give another folder with --out")
     if len(found) >= _MANY:
@@ -143,7 +169,21 @@ def _merged(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _horizon(base: dict[str, Any], hours: float | None, updates: int | None) -> None:
+def _taken(given: dict[str, Any], set_otherwise: set[str]) -> dict[str, Any]:
+    """What the workshop gave the scenario, by path: neither the file nor a flag or an axis has it."""
+    found = {}
+    for name, value in WORKSHOP.items():
+        own = given.get(name)
+        if not isinstance(value, dict):
+            if own is None and name not in set_otherwise:
+                found[name] = value
+        elif name != "durations" or own is None or (isinstance(own, dict) and "law" not in own):
+            keys = [key for key in value if key != "law" and not (isinstance(own, dict) and key in own)]
+            found |= {f"{name}.{key}": value[key] for key in keys if f"{name}.{key}" not in set_otherwise}
+    return found
+
+
+def _horizon(base: dict[str, Any], axes: dict[str, Any], hours: float | None, updates: int | None) -> None:
     if hours is not None and updates is not None:
         raise click.UsageError("--hours and --updates exclude each other")
     if hours is not None:
@@ -152,7 +192,7 @@ def _horizon(base: dict[str, Any], hours: float | None, updates: int | None) -> 
     elif updates is not None:
         base["horizon_updates"] = updates
         base.pop("horizon_s", None)
-    elif "horizon_s" not in base and "horizon_updates" not in base:
+    elif not {"horizon_s", "horizon_updates"} & {*base, *axes}:
         base["horizon_s"] = 3600.0
 
 
@@ -185,4 +225,4 @@ def _value(text: str) -> Any:
             return kind(text)
         except ValueError:
             continue
-    return None if text == "none" else text
+    return {"none": None, "true": True, "false": False}.get(text, text)

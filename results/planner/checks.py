@@ -34,9 +34,23 @@ def whole(name: str, value: object, low: int, high: int) -> None:
         raise SpecError(f"{name} = {value!r}: allowed is a whole number from {low} to {high}")
 
 
+def truth(name: str, value: object) -> None:
+    """true or false. Text is neither: 'false' would count as true."""
+    if not isinstance(value, bool):
+        raise SpecError(f"{name} = {value!r}: allowed is true or false")
+
+
+def instance(name: str, value: object, kind: type) -> None:
+    """A value of a class of the model."""
+    if not isinstance(value, kind):
+        raise SpecError(f"{name} = {value!r}: allowed is a {kind.__name__}")
+
+
 def choice(name: str, value: object, kind: type[Choice]) -> Choice:
     """The member of an enumeration that a name means."""
     try:
-        return kind(str(value))
+        if isinstance(value, str):
+            return kind(value)
     except ValueError:
-        raise SpecError(f"{name} = {value}: allowed is one of {', '.join(kind)}") from None
+        pass
+    raise SpecError(f"{name} = {value}: allowed is one of {', '.join(kind)}")

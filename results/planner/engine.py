@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from harness.protocol.errors import SpecError
-from results.planner import compiled
+from results.planner import compiled, oracles
 from results.planner import kernel as k
 from results.planner.accounts import energy, rollout_account, train_account
 from results.planner.model import TRAIN_CLASSES, Composed, Scenario, mean_duration
@@ -124,9 +124,15 @@ def _result(scenario: Scenario, state: State) -> Result:
         train_s=train_s,
         rollout_s=rollout_s,
         energy_j=energy(scenario, train_s, rollout_s),
-        unstable=free and grows(queue, scenario.trajectories_per_step),
+        unstable=free and _unstable(scenario, queue),
         records=_records(state) if state.records else None,
     )
+
+
+def _unstable(scenario: Scenario, queue: Any) -> bool:
+    """By closed form where there is one: an hour of a slow trainer has too few updates to see it in the queue."""
+    load = oracles.trainer_load(scenario)
+    return grows(queue, scenario.trajectories_per_step) if load is None else load > 1 + 1e-9
 
 
 def _staleness(state: State, st: Any, before: Any, warm: int | None) -> dict[str, Histogram]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.protocol.errors import SpecError
-from results.planner.checks import choice, not_negative, number, positive, whole
+from results.planner.checks import choice, instance, not_negative, number, positive, truth, whole
 
 MOST_WORKERS = 10_000_000
 MOST_TURNS = 10_000
@@ -198,6 +198,7 @@ class Policy:
     def __post_init__(self) -> None:
         for name, kind in (("mode", Mode), ("bound", Bound), ("order", Order), ("in_flight", InFlight)):
             object.__setattr__(self, name, choice(name, getattr(self, name), kind))
+        truth("colocated", self.colocated)
         whole("group_size", self.group_size, 1, MOST_WORKERS)
         not_negative("over_sampling", self.over_sampling)
         if self.max_staleness is not None:
@@ -254,12 +255,14 @@ class Pools:
     def __post_init__(self) -> None:
         whole("workers", self.workers, 1, MOST_WORKERS)
         whole("engines", self.engines, 1, MOST_WORKERS)
+        instance("slow_down", self.slow_down, SlowDown)
         for name in ("logprob", "train", "pause", "transfer", "resume", "offload"):
             _law(name, getattr(self, name))
         for name in ("rollout_gpus", "train_gpus"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1, MOST_WORKERS)
         for name, allowed in (("rollout_watts", ROLLOUT_CLASSES), ("train_watts", TRAIN_CLASSES)):
+            instance(name, getattr(self, name), Mapping)
             for key, value in getattr(self, name).items():
                 if key not in allowed:
                     raise SpecError(f"{name}.{key}: allowed is one of {', '.join(allowed)}")
@@ -292,6 +295,8 @@ class Scenario:
     def __post_init__(self) -> None:
         if not isinstance(self.durations, Durations):
             raise SpecError(f"durations = {self.durations!r}: allowed are {LAW_NAMES}, Composed")
+        instance("policy", self.policy, Policy)
+        instance("pools", self.pools, Pools)
         whole("batch_size", self.batch_size, 1, MOST_WORKERS)
         whole("warmup_updates", self.warmup_updates, 0, 1 << 40)
         whole("seed", self.seed, 0, SEED_LIMIT - 1)

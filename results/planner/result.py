@@ -104,7 +104,8 @@ class Result:
         train_s, rollout_s: seconds of the window by class; each sums to window_s. Colocated: the train side's
             wait_rollout is the rollout phase.
         energy_j: joules of the window by "train.<class>" and "rollout.<class>"; None where GPUs or watts are unknown.
-        unstable: finished work piles up without end: the trainer can't keep up, and nothing bounds what starts.
+        unstable: finished work piles up without end: the trainer can't keep up, and nothing bounds what starts. By
+            closed form where there is one (`oracles.trainer_load` above 1), else by the queue (`grows`).
         records: the first trajectories, where asked for.
     """
 
@@ -177,21 +178,28 @@ class Result:
         return data.hexdigest()
 
 
+_FEWEST_BLOCKS = 5
+# Quantiles of Student's t at 1 - 1e-4, by blocks (two fewer degrees of freedom).
+_ERRORS = {5: 22.2, 6: 13.0, 7: 9.68, 8: 8.02, 9: 7.06, 10: 6.44}
+
+
 def grows(queue: Whole, batch: int) -> bool:
     """Whether the queue left at each take rises without end: a line through the second half of the run.
 
-    Ten block means; the line must rise by more than a batch over that half, and its slope be 5 standard errors from 0
-    (of the residuals; a queue that returns to empty again and again has none).
+    Ten block means, or at least five where there are fewer takes; the line must rise by more than a batch over that
+    half, and its slope be so many standard errors from 0 that chance does it once in ten thousand (of the residuals; a
+    queue that returns to empty again and again has none).
     """
     half = queue[len(queue) // 2 :]
-    blocks = 10
-    if len(half) < 2 * blocks:
+    blocks = min(10, len(half))
+    if blocks < _FEWEST_BLOCKS:
         return False
     size = len(half) // blocks
-    means = half[: size * blocks].reshape(blocks, size).mean(axis=1)
+    # The newest ones, where they don't divide.
+    means = half[len(half) - size * blocks :].reshape(blocks, size).mean(axis=1)
     at = np.arange(blocks) - (blocks - 1) / 2
     squares = float((at * at).sum())
     slope = float((at * means).sum()) / squares
     residuals = means - means.mean() - slope * at
     error = math.sqrt(float((residuals * residuals).sum()) / (blocks - 2) / squares)
-    return slope * blocks > batch and slope > 5 * error
+    return slope * blocks > batch and slope > _ERRORS[blocks] * error

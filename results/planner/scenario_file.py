@@ -1,9 +1,10 @@
 """Scenarios as plain mappings: of TOML files, of command lines, and as they travel to other processes.
 
 A law is a number (always so many seconds) or a table with `law`: fixed (seconds), log_normal (median_s, sigma),
-empirical (values), recorded (run: a measured run's trajectories; or file and column of a Parquet file), mixture (parts:
-tables with weight and a law), and for durations also composed (turns, generation, tool). A range of turns is
-[[low, high]]; { file, per } takes as many as a Parquet file has rows per value of that column.
+empirical (values), recorded (run: a measured run's trajectories; or file and column of a Parquet file, and of its rows
+those that where, after with per, and at_most choose), mixture (parts: tables with weight and a law), and for durations
+also composed (turns, generation, tool). A range of turns is [[low, high]]; { file, per } takes as many as a Parquet
+file has rows per value of that column, of those that its where chooses.
 """
 
 import dataclasses
@@ -26,17 +27,19 @@ from results.planner.model import (
     Scenario,
     SlowDown,
 )
-from results.planner.recorded import column_values, rows_per, trajectory_seconds
+from results.planner.recorded import chosen_of, column_values, rows_per, trajectory_seconds
 
 Mapped = dict[str, Any]
+_CHOICE = ("where", "after", "per", "at_most")
 _KEYS = {
     "fixed": ("seconds",),
     "log_normal": ("median_s", "sigma"),
     "empirical": ("values",),
-    "recorded": ("run", "file", "column"),
+    "recorded": ("run", "file", "column", *_CHOICE),
     "mixture": ("parts",),
     "composed": ("turns", "generation", "tool"),
 }
+_OPTIONAL = ("tool", "run", "file", "column", *_CHOICE)
 _LAW_FIELDS = ("logprob", "train", "pause", "transfer", "resume", "offload")
 
 
@@ -120,7 +123,7 @@ def _law_of(value: object, where: str, *, durations: bool) -> Durations:
         if key not in _KEYS[name]:
             raise SpecError(f"{where}.{key}: unknown; a {name} law has {', '.join(_KEYS[name])}")
     for key in _KEYS[name]:
-        if key not in table and key not in ("tool", "run", "file", "column"):
+        if key not in table and key not in _OPTIONAL:
             raise SpecError(f"{where}.{key}: missing; a {name} law has {', '.join(_KEYS[name])}")
     match name:
         case "fixed":
@@ -140,8 +143,8 @@ def _law_of(value: object, where: str, *, durations: bool) -> Durations:
 def _recorded(table: Mapped, where: str) -> tuple[float, ...]:
     if set(table) == {"run"}:
         return trajectory_seconds(str(table["run"]), f"{where}.run")
-    if set(table) == {"file", "column"}:
-        return column_values(str(table["file"]), str(table["column"]), where)
+    if {"file", "column"} <= set(table) and "run" not in table:
+        return column_values(str(table["file"]), str(table["column"]), where, chosen_of(table, where))
     raise SpecError(f"{where}: a recorded law has run, or file and column")
 
 
@@ -161,9 +164,10 @@ def _parts(value: object, where: str) -> tuple[tuple[float, Law], ...]:
 def _turns(value: object, where: str) -> tuple[int, ...]:
     """`5`, `[2, 3, 3]`, the range `[[2, 9]]`, or `{ file, per }`."""
     if isinstance(value, Mapping):
-        if set(value) != {"file", "per"}:
-            raise SpecError(f"{where}.turns: a table of turns has file and per")
-        return rows_per(str(value["file"]), str(value["per"]), f"{where}.turns")
+        if set(value) - {"where"} != {"file", "per"}:
+            raise SpecError(f"{where}.turns: a table of turns has file and per, and may have where")
+        chosen = chosen_of({name: value[name] for name in value if name == "where"}, f"{where}.turns")
+        return rows_per(str(value["file"]), str(value["per"]), f"{where}.turns", chosen)
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     if not isinstance(value, list | tuple):

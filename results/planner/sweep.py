@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import wait
@@ -31,8 +31,17 @@ NAMES: Mapping[str, str] = {
     "bound": "policy.bound",
     "order": "policy.order",
     "in_flight": "policy.in_flight",
+    "colocated": "policy.colocated",
     "over_sampling": "policy.over_sampling",
     "group_size": "policy.group_size",
+}
+# Modes that have a use for a setting of the policy; all have one for the others.
+_MODES_OF: Mapping[str, tuple[str, ...]] = {
+    "max_staleness": (Mode.ASYNC.value,),
+    "bound": (Mode.ASYNC.value,),
+    "in_flight": (Mode.ASYNC.value,),
+    "over_sampling": (Mode.SYNCHRONOUS.value, Mode.ONE_STEP_OFF.value),
+    "colocated": (Mode.SYNCHRONOUS.value,),
 }
 MOST_CELLS = 1_000_000
 # Turns below which starting other processes costs more than it saves.
@@ -50,14 +59,17 @@ class Cell:
     scenario: Scenario
 
 
-def cells(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], seeds: int = 1) -> list[Cell]:
+def cells(
+    base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], seeds: int = 1, *, assumed: Collection[str] = ()
+) -> list[Cell]:
     """Every combination of the axes' values, each with `seeds` seeds from the base's up.
 
     What a mode has no use for is left out of it: staleness in the synchronous ones, over-sampling in async; cells that
-    become equal by this are made once.
+    become equal by this are made once. What no cell has a use for is refused, but for keys of the policy that are
+    `assumed`: nobody asked for those.
 
     Raises:
-        SpecError: an unknown axis, an empty one, a scenario that can't be, or too many cells.
+        SpecError: an unknown axis, an empty one, a scenario that can't be, a setting without a use, or too many cells.
     """
     total = seeds
     for name, values in axes.items():
@@ -68,12 +80,17 @@ def cells(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], seeds: int
         raise SpecError(f"sweep: {total} scenarios; allowed is 1 to {MOST_CELLS}")
     found: list[Cell] = []
     seen: set[str] = set()
+    kept: set[str] = set()
+    without: dict[str, str] = {}  # what was left out of a cell, and how that is told
     for chosen in itertools.product(*axes.values()):
         own: Row = dict(zip(axes, chosen, strict=True))
         mapping = copy.deepcopy(dict(base))
         for name, value in own.items():
             put(mapping, _path(name), value)
-        own |= useful(mapping, own)
+        left_out = useful(mapping)
+        kept |= set(mapping.get("policy", {}))
+        without |= left_out
+        own |= {name: None for name in own if NAMES.get(name, name).removeprefix("policy.") in left_out}
         scenario = scenario_of(mapping)
         key = repr(scenario)
         if key in seen:
@@ -81,6 +98,9 @@ def cells(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], seeds: int
         seen.add(key)
         for number in range(seeds):
             found.append(Cell(values=own, scenario=replace(scenario, seed=scenario.seed + number)))
+    for name, why in without.items():
+        if name not in kept and name not in assumed:
+            raise SpecError(why)
     return found
 
 
@@ -112,16 +132,28 @@ def put(mapping: Mapped, path: str, value: Any) -> None:
         mapping[last] = value
 
 
-def useful(mapping: Mapped, values: Mapping[str, Any]) -> Row:
-    """Takes out what the mode has no use for; returns the axes that lost their value by it."""
+def useful(mapping: Mapped) -> dict[str, str]:
+    """Takes out of the policy what its mode has no use for; returns those keys, each with words that say so.
+
+    Raises:
+        SpecError: the policy is no table.
+    """
     policy = mapping.get("policy", {})
+    if not isinstance(policy, dict):
+        raise SpecError(f"policy = {policy!r}: allowed is a table")
     mode = str(policy.get("mode", Mode.ASYNC.value))
-    foreign = ("over_sampling", "colocated") if mode == Mode.ASYNC.value else ("max_staleness", "bound", "in_flight")
-    if mode == Mode.ONE_STEP_OFF.value:
-        foreign = (*foreign, "colocated")
-    for name in foreign:
-        policy.pop(name, None)
-    return {name: None for name in values if NAMES.get(name, name).removeprefix("policy.") in foreign}
+    left_out = {}
+    for name, modes in _MODES_OF.items():
+        if name in policy and mode in tuple(Mode) and mode not in modes:
+            told = f"{name} = {policy[name]} with mode = {mode}: nothing there has a use for it"
+            left_out[name] = f"{told}; allowed with mode = {', '.join(modes)}"
+    if "bound" in policy and "max_staleness" not in policy:
+        left_out["bound"] = f"bound = {policy['bound']}: give max_staleness, which it keeps, in mode = async"
+    if "colocated" in left_out and policy["colocated"] is True and isinstance(mapping.get("pools"), dict):
+        mapping["pools"].pop("offload", None)  # separate pools move nothing off their GPUs
+    for name in left_out:
+        del policy[name]
+    return left_out
 
 
 def row_of(cell: Cell, result: Result) -> Row:

@@ -1,13 +1,25 @@
 """The simulator beside theory: within 4 standard errors of every closed form that there is."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from results.planner import draws, oracles
 from results.planner.engine import simulate
-from results.planner.model import Composed, Empirical, Fixed, LogNormal, Mixture, Policy, Pools, Scenario, mean_of
+from results.planner.model import (
+    Composed,
+    Empirical,
+    Fixed,
+    LogNormal,
+    Mixture,
+    Policy,
+    Pools,
+    Scenario,
+    SlowDown,
+    mean_of,
+)
 
 LAWS = {
     "log_normal": LogNormal(20, 1),
@@ -41,6 +53,28 @@ def blocks(intervals: np.ndarray, count: int = 50) -> np.ndarray:
 )
 def test_the_longest_of_several_by_quadrature(law, count, expected):
     assert oracles.expected_max(law, count) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Mixture(((0.5, Fixed(1.0)), (0.5, LogNormal(20, 0.01)))),  # a jump below all that is spread
+        Mixture(((0.3, Fixed(0.0)), (0.2, Empirical((0.5, 2.0))), (0.5, LogNormal(20, 0.01)))),
+        Mixture(((0.5, LogNormal(20, 0.01)), (0.5, LogNormal(30, 4.0)))),  # one narrow beside one wide
+        LogNormal(20, 7.0),  # its mean is made of values 7 deviations up
+    ],
+)
+def test_a_mean_is_the_longest_of_one_for_laws_of_several_scales(law):
+    assert oracles.expected_max(law, 1) == pytest.approx(mean_of(law), rel=1e-9)
+
+
+def test_the_longest_of_two_of_several_scales():
+    law = Mixture(((0.5, Fixed(1.0)), (0.5, LogNormal(20, 0.01))))
+    both, one = oracles.expected_max(LogNormal(20, 0.01), 2), mean_of(LogNormal(20, 0.01))
+
+    assert oracles.expected_max(law, 2) == pytest.approx(0.25 * 1 + 0.5 * one + 0.25 * both, rel=1e-9)
+    spread = 0.5 * 1 + 0.5 * 400 * math.exp(2 * 0.01**2) - mean_of(law) ** 2
+    assert oracles.deviation_of_max(law, 1) == pytest.approx(math.sqrt(spread), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -114,6 +148,56 @@ def test_a_trainer_that_cannot_keep_up_decides_the_rate():
     rate = oracles.asynchronous_rate(law, 128, 64, update_s)
     assert rate == 1 / update_s
     assert found.updates_per_hour == pytest.approx(3600 * rate, rel=1e-9)
+
+
+@pytest.mark.parametrize("update_s", [32, 34, 60, 95, 100, 120, 1800])
+def test_an_hour_of_a_slow_trainer_is_unstable_however_few_its_updates(update_s):
+    """W = B: a batch is made in E[T] = 33 s, so each longer update leaves more of them behind."""
+    scenario = Scenario(
+        durations=LogNormal(20, 1), policy=Policy(in_flight="keep"), pools=Pools(train=Fixed(update_s)), horizon_s=3600
+    )
+
+    assert oracles.trainer_load(scenario) == pytest.approx(update_s / (20 * math.exp(0.5)))
+    assert simulate(scenario).unstable is (update_s > 33)
+
+
+@pytest.mark.parametrize(
+    ("more", "pools", "load", "unstable"),
+    [
+        ({"max_staleness": 3}, {}, None, False),  # nothing piles up: fewer start
+        ({"mode": "synchronous"}, {}, None, False),
+        ({"in_flight": "wait"}, {}, None, True),  # each sync waits for 32 more, and takes 16
+        ({"in_flight": "keep"}, {}, 2 * (30 + 6) / 20, True),
+        ({"in_flight": "partial"}, {}, 2 * 30 / 20, True),  # nothing ends during a sync
+        ({"in_flight": "keep"}, {"slow_down": SlowDown((1, 32), (1.0, 4.0))}, 2 * 36 / 80, False),
+        ({"in_flight": "keep", "group_size": 4}, {}, 2 * 36 / 20 / 4, False),
+    ],
+)
+def test_the_trainers_load_by_hand_and_what_the_queue_then_does(more, pools, load, unstable):
+    scenario = Scenario(
+        durations=Fixed(20.0),
+        policy=Policy(**more),
+        pools=Pools(**({"workers": 32, "train": Fixed(30), "transfer": Fixed(6)} | pools)),
+        batch_size=16,
+        horizon_updates=400,
+    )
+
+    assert oracles.trainer_load(scenario) == (None if load is None else pytest.approx(load))
+    found = simulate(scenario)
+    assert found.unstable is unstable
+    assert bool(found.queue[-1] - found.queue[200] > 1_000) is unstable
+
+
+def test_tools_beside_a_slowed_pool_have_no_closed_form_and_are_judged_by_the_queue():
+    composed = Composed((2, 3), LogNormal(5, 0.5), LogNormal(5, 0.5))
+    pools = Pools(workers=64, slow_down=SlowDown((1, 64), (1.0, 2.0)), train=Fixed(300))
+    scenario = Scenario(durations=composed, policy=Policy(), pools=pools, batch_size=64, horizon_s=3600)
+
+    assert oracles.trainer_load(scenario) is None
+    assert len(simulate(scenario).queue) < 14
+    assert simulate(scenario).unstable
+    quick = replace(scenario, pools=replace(pools, train=Fixed(3)), horizon_updates=14)
+    assert not simulate(quick).unstable
 
 
 @pytest.mark.parametrize("workers", [1, 7, 31, 64, 200])

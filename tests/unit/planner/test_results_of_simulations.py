@@ -80,7 +80,10 @@ def test_when_a_queue_grows():
     assert not grows(noise, 64)
     assert not grows(np.zeros(400, dtype=int), 64)
     assert grows(noise + 30 * np.arange(400), 64)
-    assert not grows(30 * np.arange(20), 64)  # too short to say
+    assert not grows(300 * np.arange(8), 64)  # too short to say
+    assert grows(300 * np.arange(10), 64)
+    assert not grows(np.array([0, 9, 3, 40, 8, 0, 20, 90, 50, 130]), 64)  # few, and not in a line
+    assert not any(grows(rng.integers(0, 300, count), 64) for count in range(10, 60) for _ in range(40))
     assert not grows(noise + 500, 64)  # long, and no longer
 
 

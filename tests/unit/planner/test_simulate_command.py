@@ -141,6 +141,18 @@ def test_the_report_is_written_whole(tmp_path):
         (["--jobs", "0"], "jobs = 0"),
         (["--mode", "async", "--bound", "discard"], "give max_staleness"),
         (["--updates", "5", "--warmup-updates", "5"], "nothing of 5 updates would be left"),
+        (["--sweep", "policy.colocated=true,nein"], "colocated = 'nein': allowed is true or false"),
+        (["--mode", "synchronous", "--max-staleness", "2"], "max_staleness = 2 with mode = synchronous"),
+        (["--mode", "synchronous", "--sweep", "max_staleness=0,1"], "allowed with mode = async"),
+        (["--mode", "one_step_off", "--in-flight", "wait"], "in_flight = wait with mode = one_step_off"),
+        (["--mode", "async", "--over-sampling", "0.5"], "over_sampling = 0.5 with mode = async"),
+        (["--mode", "async", "--colocated"], "colocated = True with mode = async"),
+        (["--mode", "async", "--bound", "admission"], "give max_staleness"),
+        (["--where", "type=n"], "--where: give --trace"),
+        (["--trace", "x.parquet"], "give --generation"),
+        (["--trace", "x.parquet", "--generation", "a", "--tool", "b"], "--tool: give --per"),
+        (["--trace", "x.parquet", "--generation", "a", "--where", "b"], "--where b: allowed is COLUMN=VALUE"),
+        (["--trace", "x.parquet", "--generation", "a", "--tool-at-most", "3"], "give --tool"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_2(arguments, words, capsys):
@@ -150,6 +162,95 @@ def test_a_wrong_request_is_one_line_and_exit_2(arguments, words, capsys):
     assert words in captured.err
     assert "Traceback" not in captured.err
     assert captured.err.strip().count("\n") == 0
+
+
+TYPES = [
+    ("policy = 3", "policy = 3: allowed is a table"),
+    ("pools = 'big'", "pools = 'big': allowed is a table"),
+    ("seeds = true", "seeds = True"),
+    ("seed = '1'", "seed = '1'"),
+    ("batch_size = 8.0", "batch_size = 8.0"),
+    ("horizon_s = true", "horizon_s = True"),
+    ("horizon_updates = 2.5", "horizon_updates = 2.5"),
+    ("warmup_updates = false", "warmup_updates = False"),
+    ("durations = true", "durations = True"),
+    ("[policy]\ncolocated = 'false'", "colocated = 'false': allowed is true or false"),
+    ("[policy]\ncolocated = 0", "colocated = 0: allowed is true or false"),
+    ("[policy]\nmode = 1", "mode = 1"),
+    ("[policy]\nmode = ['async']", "mode = ['async']"),
+    ("[policy]\norder = true", "order = True"),
+    ("[policy]\ngroup_size = true", "group_size = True"),
+    ("[policy]\nover_sampling = '0.5'", "over_sampling = '0.5'"),
+    ("[policy]\nmax_staleness = 1.0", "max_staleness = 1.0"),
+    ("[pools]\nworkers = '64'", "workers = '64'"),
+    ("[pools]\nengines = 1.5", "engines = 1.5"),
+    ("[pools]\ntrain = '15'", "pools.train = '15'"),
+    ("[pools]\ntrain = true", "pools.train = True"),
+    ("[pools]\nrollout_gpus = true", "rollout_gpus = True"),
+    ("[pools]\nslow_down = 2", "pools.slow_down = 2"),
+    ("[pools]\nslow_down = { concurrency = [1, '2'], factor = [1, 2] }", "slow_down.concurrency = '2'"),
+    ("[pools]\ntrain_watts = 600", "pools.train_watts = 600"),
+    ("[pools.train_watts]\ntrain = true", "train_watts.train = True"),
+    ("[sweep]\nsigma = 1", "allowed is a table of lists"),
+    ("[sweep]\nsigma = ['1']", "sigma = '1'"),
+    ("[sweep]\ncolocated = ['false']", "colocated = 'false'"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), TYPES)
+def test_a_value_of_another_type_in_a_file_is_one_line_and_exit_2(text, words, tmp_path, capsys):
+    file = tmp_path / "scenario.toml"
+    file.write_text(text + "\n")
+
+    assert call(["simulate", "-c", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_true_and_false_of_a_sweep_are_that(capsys):
+    found = rows(capsys, "--mode", "synchronous", "--sweep", "policy.colocated=true,false", "--hours", "0.2")
+
+    assert [row["policy.colocated"] for row in found] == [True, False]
+    assert [row["policy"] for row in found] == ["synchronous, colocated", "synchronous"]
+    assert rows(capsys, "--mode", "synchronous", "--sweep", "colocated=true,false", "--hours", "0.2")[1]["policy"] == (
+        "synchronous"
+    )
+
+
+def test_colocated_pools_with_offload_need_no_mode(tmp_path, capsys):
+    file = tmp_path / "scenario.toml"
+    file.write_text("horizon_updates = 5\n[policy]\ncolocated = true\n[pools]\noffload = 3\n")
+
+    (row,) = rows(capsys, "-c", str(file))
+    assert (row["policy"], row["train_offload_s"]) == ("synchronous, colocated", 15)
+    assert call(["simulate", "-c", str(file)]) == 0
+    assert "allow mode = synchronous only" in capsys.readouterr().err
+    both = rows(capsys, "-c", str(file), "--mode", "synchronous,async")
+    assert [row["train_offload_s"] for row in both] == [15, 0]
+
+
+def test_a_horizon_on_an_axis_is_the_horizon(capsys):
+    found = rows(capsys, "--mode", "async", "--sweep", "horizon_updates=5,300")
+
+    assert [row["updates"] for row in found] == [5, 300]
+    assert [row["window_s"] for row in rows(capsys, "--mode", "async", "--sweep", "horizon_s=60,7200")] == [60, 7200]
+
+
+def test_what_a_file_leaves_out_is_said(tmp_path, capsys):
+    file = tmp_path / "scenario.toml"
+    file.write_text("batch_size = 8\nhorizon_updates = 5\n[durations]\nsigma = 0.5\n")
+    assert call(["simulate", "-c", str(file), "--workers", "8", "--sweep", "update_s=3,5"]) == 0
+    said = capsys.readouterr().err
+    assert "durations.median_s = 20.0, policy.in_flight = keep\n" in said
+
+    file.write_text(
+        "batch_size = 8\nhorizon_updates = 5\ndurations = 4\n[policy]\nin_flight = 'partial'\n"
+        "[pools]\nworkers = 8\ntrain = 1\n"
+    )
+    assert call(["simulate", "-c", str(file)]) == 0
+    assert "left" not in (said := capsys.readouterr().err)
+    assert said == ""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Spreading over Ray, without Ray: what is given to it, in what order rows come back, and how its absence is told."""
 
 import socket
+import subprocess
 import sys
 import types
 
@@ -43,6 +44,32 @@ def test_a_cluster_gives_the_rows_of_one_process_in_their_order(monkeypatch):
 
     assert rows == run(sweep, jobs=1)
     assert said == ["init auto harness results", "shutdown"]
+
+
+ALLOWED = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or top in ("numpy", "harness", "results"):
+            return None
+        raise ModuleNotFoundError(f"a node has no {name}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+from results.planner import on_ray, sweep
+from results.planner.scenario_file import mapping_of
+
+found = sweep.cells({"durations": {"law": "log_normal", "median_s": 20, "sigma": 1}, "horizon_s": 600.0}, {})
+print(on_ray._several(sweep._row, [({}, mapping_of(found[0].scenario))])[0]["updates"])
+"""
+
+
+def test_a_node_needs_numpy_and_no_other_package():
+    done = subprocess.run([sys.executable, "-c", ALLOWED], capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.stderr == ""
+    assert int(done.stdout) > 3
 
 
 def test_a_task_that_fails_is_an_environments_error_and_the_cluster_is_left(monkeypatch):
