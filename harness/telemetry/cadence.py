@@ -73,6 +73,7 @@ class Refresh:
     resolution_s: float | None  # median distance of the polls: a shorter period cannot be seen
     changes: int
     reason: str | None = None
+    at_most_s: float | None = None  # of a period that is too short to be seen
 
 
 def refresh_of(polls: Sequence[tuple[int, float | None]]) -> Refresh:
@@ -99,8 +100,10 @@ def refresh_of(polls: Sequence[tuple[int, float | None]]) -> Refresh:
     period_s = sum(gaps) / sum(max(1, round(gap / rough)) for gap in gaps) / NS
     if period_s < 2 * resolution_s:
         reason = f"new at each poll: at most {period_s:.4f} s"
-        return Refresh(period_s=None, resolution_s=resolution_s, changes=len(changed), reason=reason)
-    return Refresh(period_s=period_s, resolution_s=resolution_s, changes=len(changed))
+        return Refresh(
+            period_s=None, resolution_s=resolution_s, changes=len(changed), reason=reason, at_most_s=period_s
+        )
+    return Refresh(period_s=period_s, resolution_s=resolution_s, changes=len(changed), at_most_s=period_s)
 
 
 def poll(

@@ -73,21 +73,32 @@ class FieldValues:
         self._call = function("nvmlDeviceGetFieldValues")
         self._arguments = (handle, ctypes.c_int32(len(wanted)), ctypes.byref(memory))
         self._memory = memory
-        self._names = tuple(wanted)
+        self.names = tuple(wanted)
 
-    def read(self) -> dict[str, tuple[Value, int]]:
-        """Value (None for a blank) and return code per name.
+    def call(self) -> tuple[int, bytes]:
+        """Makes the call: its return code, and what it left in memory, for `values`."""
+        return self._call(*self._arguments), bytes(self._memory)
+
+    def values(self, code: int, cells: bytes) -> dict[str, tuple[Value, int]]:
+        """Value (None for a blank) and return code per name, of what `call` gave.
 
         Raises:
             pynvml.NVMLError: the call failed as a whole.
         """
-        code = self._call(*self._arguments)
         if code:
             raise pynvml.NVMLError(code)
         return {
             name: (None if code else clean(_MEMBERS.get(kind, _unknown)(bits)), code)
-            for name, (kind, code, bits) in zip(self._names, _CELL.iter_unpack(self._memory), strict=True)
+            for name, (kind, code, bits) in zip(self.names, _CELL.iter_unpack(cells), strict=True)
         }
+
+    def read(self) -> dict[str, tuple[Value, int]]:
+        """Both at once.
+
+        Raises:
+            pynvml.NVMLError: the call failed as a whole.
+        """
+        return self.values(*self.call())
 
 
 class Number:

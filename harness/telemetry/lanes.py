@@ -33,14 +33,17 @@ class Member(Protocol):
     def read_at(self, period_s: float) -> None:
         """It will be read at this period, which is nearly its own."""
 
-    def power(self, due_ns: int) -> bool:
-        """Reads power for the tick at `due_ns`; False when this GPU is not to be read any more."""
+    def power(self, due_ns: int) -> object:
+        """Has the driver give power for the tick at `due_ns`, and does no more; for `keep`."""
+
+    def keep(self, given: object) -> bool:
+        """Takes down what `power` gave; False when this GPU is not to be read any more."""
 
     def due(self) -> bool:
         """Whether it is time for `state`."""
 
     def state(self) -> bool:
-        """Reads what is read more seldom; False as for `power`. `period_s` may be another after it."""
+        """Reads what is read more seldom; False as for `keep`. `period_s` may be another after it."""
 
     def missed(self, ticks: int) -> None:
         """Ticks that passed without a reading."""
@@ -143,7 +146,8 @@ class Lanes:
         lane.left = ()
         if others:
             lane.members = (holding,)
-            self._start(Lane(self, others, copy.copy(lane.ticks), lane.period_s))
+            given, lane.given = lane.given, []
+            self._start(Lane(self, others, copy.copy(lane.ticks), lane.period_s, given))
 
     def _join_another(self, lane: "Lane") -> None:
         for other in self._lanes:
@@ -163,8 +167,17 @@ class Lanes:
 class Lane(threading.Thread):
     """One thread and the GPUs it reads."""
 
-    def __init__(self, lanes: Lanes, members: tuple[Member, ...], ticks: Ticks, period_s: float) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        members: tuple[Member, ...],
+        ticks: Ticks,
+        period_s: float,
+        given: "list[tuple[Member, object]] | None" = None,
+    ) -> None:
+        """`given`: what members gave another lane, which is held up and cannot take it down."""
         super().__init__(name="lane", daemon=True)
+        self.given = given or []  # of this round, not taken down yet; only under the lock of `lanes`
         self._lanes = lanes
         self.members = members  # replaced, never changed, and only under the lock of `lanes`
         self.ticks = ticks
@@ -180,6 +193,7 @@ class Lane(threading.Thread):
     def run(self) -> None:
         """Reads until stopped, or until it has no member left."""
         lanes, ticks = self._lanes, self.ticks
+        self._keep()
         while True:
             skipped = ticks.skipped
             due = ticks.next(time.monotonic_ns())
@@ -198,11 +212,14 @@ class Lane(threading.Thread):
         begin = time.monotonic_ns()
         members = self.members
         self._lanes.begun(self, begin)
-        # Power of all of them first: what takes its time comes when it can no longer make a reading late.
+        # The calls of all of them first: what takes its time comes when it can no longer make a reading late, and when
+        # it need not be fetched into the caches again after each call that slept.
         for place, member in enumerate(members):
-            if self._enter(member, members[place + 1 :]) and not member.power(due):
-                self._lanes.leave(self, member)
-                member.end()
+            if self._enter(member, members[place + 1 :]):
+                given = member.power(due)
+                with self._lanes.lock:
+                    self.given.append((member, given))
+        self._keep()
         for member in members:
             if not member.due() or not self._enter(member, ()):
                 continue
@@ -213,6 +230,14 @@ class Lane(threading.Thread):
                 self._lanes.leave(self, member)
                 self._lanes.add(member)
         self._lanes.done(self, time.monotonic_ns() - begin)
+
+    def _keep(self) -> None:
+        with self._lanes.lock:
+            all_given, self.given = self.given, []
+        for member, given in all_given:
+            if not member.keep(given):
+                self._lanes.leave(self, member)
+                member.end()
 
     def _enter(self, member: Member, left: tuple[Member, ...]) -> bool:
         """False when the member was handed over while this thread was held up, or has left."""

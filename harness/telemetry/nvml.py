@@ -1,9 +1,4 @@
-"""GPU readings through NVML (`nvidia-ml-py`), in SI units, None where a sensor says nothing.
-
-Power has two meanings that are kept apart: `NVML_FI_DEV_POWER_INSTANT` and `NVML_FI_DEV_POWER_AVERAGE`. The older
-`nvmlDeviceGetPowerUsage` is a one-second average on Ampere and newer except GA100, and instantaneous on GA100 and
-older (NVML API reference); it fills the column it belongs to, and `Gpu.sources` says which call gave what.
-"""
+"""GPU readings through NVML (`nvidia-ml-py`), in SI units, None where a sensor says nothing."""
 
 import threading
 import time
@@ -14,6 +9,7 @@ from typing import Any
 import pynvml
 
 from harness.protocol.power_sensors import sensor_of
+from harness.telemetry.gpu_power import PowerSensors
 from harness.telemetry.kept_calls import FieldValues, Number, has
 from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value, clean, reason_of
 
@@ -36,19 +32,12 @@ class Gpu:
         self.index = index
         self.uuid = uuid
         self.unsupported: dict[str, str] = {}
-        self.sources: dict[str, str] = {}
         self.power_limit_watts: float | None = None
         self.handle = handle
         self._report = report
         self._lock = threading.Lock()
         self._told: set[tuple[str, str]] = set()
-        self._power_fields = {
-            "power_instant_watts": pynvml.NVML_FI_DEV_POWER_INSTANT,
-            "power_average_watts": pynvml.NVML_FI_DEV_POWER_AVERAGE,
-            "energy_joules": pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
-        }
-        self._power_calls: dict[str, Callable[[Any], int]] = {}
-        self._power: FieldValues | None = None
+        self.power = PowerSensors(self)
         self._util = Number("nvmlDeviceGetUtilizationRates", handle, pynvml.c_nvmlUtilization_t())
         self._sm_clock = Number("nvmlDeviceGetClockInfo", handle, c_uint(), pynvml.NVML_CLOCK_SM)
         self._throttle = Number(_THROTTLE if has(_THROTTLE) else _OLDER_THROTTLE, handle, c_ulonglong())
@@ -68,54 +57,6 @@ class Gpu:
             "nvlink_tx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, 1),
             "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, 1),
         }
-
-    def prepare(self) -> None:
-        """Finds which call gives power and energy on this GPU. Must be called before `power`."""
-        answers = self.field_values({name: (id_, 0) for name, id_ in self._power_fields.items()})
-        older = "power_average_watts" if self._usage_is_average() else "power_instant_watts"
-        calls: dict[str, Callable[[Any], int]] = {
-            older: pynvml.nvmlDeviceGetPowerUsage,
-            "energy_joules": pynvml.nvmlDeviceGetTotalEnergyConsumption,
-        }
-        for name, (value, code) in answers.items():
-            if code == pynvml.NVML_SUCCESS or code not in FINAL:
-                self.sources[name] = "nvmlDeviceGetFieldValues"
-                continue
-            del self._power_fields[name]
-            call = calls.get(name)
-            if call is None:
-                self.nothing(name, code)
-                continue
-            value, code = self._plain(call)
-            if value is None and code in FINAL:
-                self.nothing(name, code)
-            else:
-                self._power_calls[name] = call
-                self.sources[name] = call.__name__
-        if self._power_fields:
-            self._power = FieldValues(self.handle, {name: (id_, 0) for name, id_ in self._power_fields.items()})
-
-    def power(self) -> Timed:
-        """Instant and average power (W) and the energy counter (J, since the driver was loaded), of one moment."""
-        answers: dict[str, tuple[Value, int]] = {}
-        begin_ns = time.monotonic_ns()
-        if self._power is not None:
-            answers = self._answers(self._power.read, self._power_fields)
-        for name, call in self._power_calls.items():
-            answers[name] = self._plain(call)
-        end_ns = time.monotonic_ns()
-        values: Reading = {"power_instant_watts": None, "power_average_watts": None, "energy_joules": None}
-        for name, (raw, code) in answers.items():
-            if code != pynvml.NVML_SUCCESS:
-                self.nothing(name, code)
-            elif raw is None:
-                self._tell(name, "blank value")
-            elif raw == 0 and name != "energy_joules":
-                self._tell(name, "reads 0 W, which no powered GPU draws")
-            else:
-                values[name] = raw / 1000.0
-        values["power_limit_watts"] = self.power_limit_watts
-        return Timed(begin_ns, end_ns, values)
 
     def state(self) -> Timed:
         """What changes with the load: utilisation (ratio), SM clock (Hz), throttle reasons (NVML's bits)."""
@@ -183,7 +124,7 @@ class Gpu:
         if self._links is None:
             wanted = {name: (id_, ALL_LINKS) for name, (id_, _) in self._link_fields.items()}
             self._links = FieldValues(self.handle, wanted)
-        return self._answers(self._links.read, self._link_fields)
+        return self.answers(self._links.read, self._link_fields)
 
     def read_limit(self) -> float | None:
         """Re-reads the enforced power limit (W), which `power` then carries."""
@@ -253,7 +194,7 @@ class Gpu:
             "sm_clock_max_hz": None if max_mhz is None else max_mhz * 1_000_000,
         }
 
-    def _usage_is_average(self) -> bool:
+    def usage_is_average(self) -> bool:
         """Whether the older power call averages: by chip, else by architecture, else as nearly all since 2020 do."""
         sensor = sensor_of(self._capability())
         if sensor is not None:
@@ -269,27 +210,21 @@ class Gpu:
 
     def field_values(self, wanted: dict[str, tuple[int, int]]) -> dict[str, tuple[Value, int]]:
         """Value (None for a blank) and return code per name, all read by one call."""
-        return self._answers(FieldValues(self.handle, wanted).read, wanted) if wanted else {}
+        return self.answers(FieldValues(self.handle, wanted).read, wanted) if wanted else {}
 
-    def _answers(
+    def answers(
         self, read: Callable[[], dict[str, tuple[Value, int]]], wanted: Iterable[str]
     ) -> dict[str, tuple[Value, int]]:
+        """What `read` gives; where it failed as a whole, its return code for each name."""
         try:
             answers = read()
         except pynvml.NVMLError as error:
-            self._lost_if(error.value)
+            self.lost_if(error.value)
             return dict.fromkeys(wanted, (None, error.value))
         for _, code in answers.values():
             if code:
-                self._lost_if(code)
+                self.lost_if(code)
         return answers
-
-    def _plain(self, call: Callable[[Any], int]) -> tuple[Value, int]:
-        try:
-            return clean(call(self.handle)), pynvml.NVML_SUCCESS
-        except pynvml.NVMLError as error:
-            self._lost_if(error.value)
-            return None, error.value
 
     def read(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """What `call(handle, *arguments)` gives; None, and the reason told, where it gives nothing."""
@@ -298,7 +233,7 @@ class Gpu:
         try:
             return call(self.handle, *arguments)
         except pynvml.NVMLError as error:
-            self._lost_if(error.value)
+            self.lost_if(error.value)
             self.nothing(name, error.value)
             return None
 
@@ -309,7 +244,7 @@ class Gpu:
         try:
             return call.read()
         except pynvml.NVMLError as error:
-            self._lost_if(error.value)
+            self.lost_if(error.value)
             self.nothing(name, error.value)
             return None
 
@@ -318,11 +253,12 @@ class Gpu:
             return None
         value = clean(raw)
         if value is None:
-            self._tell(name, "blank value")
+            self.tell(name, "blank value")
             return None
         return value * factor
 
-    def _lost_if(self, code: int) -> None:
+    def lost_if(self, code: int) -> None:
+        """Raises GpuLostError where the return code says so."""
         if code in GONE:
             raise GpuLostError(f"GPU {self.index} ({self.uuid}): {reason_of(code)}")
 
@@ -330,9 +266,10 @@ class Gpu:
         """Notes that reading `name` gave nothing, for the reason that the return code names."""
         if code in FINAL:
             self.unsupported[name] = reason_of(code)
-        self._tell(name, reason_of(code))
+        self.tell(name, reason_of(code))
 
-    def _tell(self, name: str, reason: str) -> None:
+    def tell(self, name: str, reason: str) -> None:
+        """Tells once that reading `name` gives nothing, and why."""
         with self._lock:
             if (name, reason) in self._told:
                 return

@@ -1,28 +1,30 @@
-"""The fast readings of one GPU: power and energy at every tick, state at some of them."""
+"""The fast readings of one GPU: power and energy, each at its own cadence, state at some of their ticks."""
 
+import functools
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.protocol.events import Scalar
-from harness.telemetry.cadence import MINIMUM_CHANGES, Refresh, poll, refresh_of
+from harness.telemetry.gpu_power import POWER_NAMES, PowerCall
 from harness.telemetry.nvml import Gpu
+from harness.telemetry.refresh import COUNTER, Polls, Refreshes, Turns, learnt, measure, measure_longer
 from harness.telemetry.values import Timed
 
 STATE_PERIOD_S = 0.4  # NVML averages utilisation over 1/6 to 1 s, by product
-MEASURE_S = 1.2  # ten refreshes of a counter that has a tenth of a second
-MEASURE_STEP_S = 0.002
 LEARN_S = 6.0  # a counter that was too slow for the measurement is watched so long by the ordinary readings
-LONGEST_PERIOD_S = 1.0  # power is read at least this often, whatever its counter does
-
-POWER_NAMES = ("power_instant_watts", "power_average_watts", "energy_joules")
+WORKING_RATIO = 0.5  # of the time a kernel ran: the GPU works
+WORKING_POWER = 1.3  # times the power at the first measurement
+REFINEMENTS = 3  # measurements while the GPU works
+REFINE_AFTER_S = 20.0  # between two of them
 
 Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Emit = Callable[[str, Timed], None]  # gpu uuid, readings
 Describe = Callable[[Gpu, Mapping[str, Any]], None]
 Guard = Callable[[Gpu, Callable[[Gpu], object]], bool]  # runs work on a GPU; False when that failed or it is lost
-Polls = dict[str, list[tuple[int, float | None]]]
+Aside = Callable[[Gpu, Callable[[Gpu], object]], None]  # runs work on a GPU in a thread of its own, one at a time
 
 
 class Reader:
@@ -34,29 +36,36 @@ class Reader:
         *,
         hz: float,
         stop: threading.Event,
+        rng: random.Random,
         emit: Emit,
         metric: Metric,
         describe: Describe,
         guarded: Guard,
+        aside: Aside,
         begun: Callable[[Gpu], None],
         joules: dict[str, float],
     ) -> None:
         """`begun` is called after the first power reading. `joules`: the last reading of each GPU's energy counter."""
         self.gpu = gpu
         self.period_s = 1 / hz
-        self._hz = hz
         self._stop = stop
+        self._rng = rng
         self._emit = emit
         self._metric = metric
         self._describe = describe
         self._guarded = guarded
+        self._aside = aside
         self._begun = begun
         self._joules = joules
-        self._refresh: dict[str, Refresh] = {}
+        self._refreshes = Refreshes(hz)
+        self._fields = Turns({}, 0, rng)
+        self._found: Callable[[], None] | None = None  # to be done by the lane's own thread
         self._learnt: Polls | None = None
         self._learn_until_ns = 0
+        self._idle_watts: float | None = None
+        self._refined = 0
+        self._refine_ns = 0
         self._state_ns = 0
-        self._due_ns = 0
         self._turns = 0
         self._late = 0
         self._skipped = 0
@@ -67,27 +76,39 @@ class Reader:
         Raises:
             GpuLostError: the GPU is gone.
         """
-        gpu.prepare()
+        gpu.power.prepare()
         gpu.read_limit()
-        self._refresh = self._measure(gpu)
-        slow = any(map(_slow_one, self._refresh.values()))
-        self._learnt = {name: [] for name in POWER_NAMES} if slow else None
-        if not slow:
-            self.period_s = _period_s(self._refresh, self._hz)
+        working = (gpu.state().values["util_ratio"] or 0.0) >= WORKING_RATIO
+        self._refreshes.take(measure(gpu.power, self._stop.wait), working=working)
+        self._idle_watts = None if working else _watts(gpu.power.read())
+        # Power that does not change on an idle GPU says nothing of its sensor, however long it is watched.
+        slow = self._refreshes.slow() if working else self._refreshes.slow() & {COUNTER}
+        self._learnt = {name: [] for name in slow} if slow else None
         now = time.monotonic_ns()
+        if not slow:
+            self.period_s = self._refreshes.period_s
+        self._read_each_at_its_own()
         self._learn_until_ns = now + round(LEARN_S * 1e9)
         self._state_ns = now + gpu.index % 4 * round(STATE_PERIOD_S / 4 * 1e9)  # not all of them at the same ticks
+        self._refined = REFINEMENTS if working else 0
         self._tell_refresh(gpu)
 
     def read_at(self, period_s: float) -> None:
         """It will be read at this period, which is nearly its own."""
         self.period_s = period_s
+        self._read_each_at_its_own()
         self._tell_refresh(self.gpu)
 
-    def power(self, due_ns: int) -> bool:
-        """Reads power for the tick at `due_ns`; False when the GPU is lost."""
-        self._due_ns = due_ns
-        return self._guarded(self.gpu, self._power)
+    def power(self, due_ns: int) -> tuple[int, PowerCall | Exception]:
+        """Has the driver give what is due at the tick at `due_ns`, for `keep`."""
+        try:
+            return due_ns, self.gpu.power.call(self._fields.at(due_ns))
+        except Exception as error:  # what no one foresaw ends this GPU's readings only, as `keep` sees to
+            return due_ns, error
+
+    def keep(self, given: Any) -> bool:
+        """Takes down what `power` gave; False when the GPU is lost."""
+        return self._guarded(self.gpu, functools.partial(self._keep, given))
 
     def due(self) -> bool:
         """Whether it is time for `state`."""
@@ -106,10 +127,13 @@ class Reader:
         labels: dict[str, Scalar] = {"gpu": self.gpu.uuid, "skipped": self._skipped, "late": self._late}
         self._metric("telemetry.ticks", float(self._turns), "ticks", labels)
 
-    def _power(self, gpu: Gpu) -> None:
-        reading = gpu.power()
+    def _keep(self, given: tuple[int, PowerCall | Exception], gpu: Gpu) -> None:
+        due_ns, call = given
+        if isinstance(call, Exception):
+            raise call
+        reading = gpu.power.readings(call)
         values, at = reading.values, reading.mono_ns
-        joules = values["energy_joules"]
+        joules = values.get(COUNTER)
         if joules is not None:
             before = self._joules.get(gpu.uuid)
             if before is not None and joules < before:
@@ -117,9 +141,9 @@ class Reader:
                 self._metric("telemetry.energy_counter_fell", float(joules), "J", labels)
             self._joules[gpu.uuid] = float(joules)
         if self._learnt is not None:
-            for name in POWER_NAMES:
-                self._learnt[name].append((at, values[name]))
-        if at - self._due_ns > self.period_s * 5e8:
+            for name, polls in self._learnt.items():
+                polls.append((at, values.get(name)))
+        if at - due_ns > self.period_s * 5e8:
             self._late += 1
         self._emit(gpu.uuid, reading)
         self._turns += 1
@@ -129,60 +153,56 @@ class Reader:
     def _state(self, gpu: Gpu) -> None:
         reading = gpu.state()
         self._emit(gpu.uuid, reading)
-        self._state_ns += max(round(STATE_PERIOD_S * 1e9), reading.end_ns - self._state_ns)
-        if self._learnt is not None and reading.end_ns >= self._learn_until_ns:
-            self._refresh, self._learnt = _learn(self._refresh, self._learnt), None
-            self.period_s = _period_s(self._refresh, self._hz)
-            self._tell_refresh(gpu)
+        now = reading.end_ns
+        self._state_ns += max(round(STATE_PERIOD_S * 1e9), now - self._state_ns)
+        if self._learnt is not None and now >= self._learn_until_ns:
+            polls, self._learnt = self._learnt, None
+            self._refreshes.take(learnt(polls, set(polls)), working=self._refreshes.working)
+            self._settle(gpu)
+        if self._refined < REFINEMENTS and now >= self._refine_ns and self._works(reading):
+            self._refined += 1
+            self._refine_ns = now + round(REFINE_AFTER_S * 1e9)
+            self._aside(gpu, self._refine)
+        if self._found is not None:
+            take, self._found = self._found, None
+            take()
+            self._settle(gpu)
 
-    def _measure(self, gpu: Gpu) -> dict[str, Refresh]:
-        """How often power and energy refresh, by polling them densely for a moment."""
+    def _works(self, state: Timed) -> bool:
+        if (state.values["util_ratio"] or 0.0) >= WORKING_RATIO:
+            return True
+        if self._idle_watts is None or state.values["util_ratio"] is not None:
+            return False
+        return (_watts(self.gpu.power.read()) or 0.0) > WORKING_POWER * self._idle_watts
 
-        def read() -> list[tuple[int, float | None]]:
-            reading = gpu.power()
-            return [(reading.mono_ns, reading.values[name]) for name in POWER_NAMES]
+    def _refine(self, gpu: Gpu) -> None:
+        found = measure_longer(gpu.power.twin(), self._stop.wait)
+        self._found = lambda: self._refreshes.take(found, working=True)
 
-        series = poll(read, duration_s=MEASURE_S, step_s=MEASURE_STEP_S, wait=self._stop.wait, now_ns=time.monotonic_ns)
-        return dict(zip(POWER_NAMES, map(refresh_of, series), strict=False))
+    def _settle(self, gpu: Gpu) -> None:
+        self.period_s = self._refreshes.period_s
+        self._read_each_at_its_own()
+        self._tell_refresh(gpu)
+
+    def _read_each_at_its_own(self) -> None:
+        self._fields = Turns(self._refreshes.own_periods_s(self.period_s), time.monotonic_ns(), self._rng)
 
     def _tell_refresh(self, gpu: Gpu) -> None:
-        facts = {**_refresh_facts(self._refresh), **_source_facts(gpu), "sample_period_s": self.period_s}
-        self._describe(gpu, facts)
+        self._describe(gpu, {**self._refreshes.facts(self.period_s), **_source_facts(gpu)})
 
 
-def _slow_one(refresh: Refresh) -> bool:
-    """Whether a sensor gives readings, but too few new ones for its period to be known."""
-    return refresh.period_s is None and refresh.resolution_s is not None and refresh.changes < MINIMUM_CHANGES
-
-
-def _learn(refresh: Mapping[str, Refresh], polls: Polls) -> dict[str, Refresh]:
-    """The periods as first measured; where that was too short, as the polls made since then tell."""
-    return {name: refresh_of(polls[name]) if _slow_one(before) else before for name, before in refresh.items()}
-
-
-def _period_s(refresh: Mapping[str, Refresh], hz: float) -> float:
-    """Seconds between readings: one call reads all, so as often as the quickest of them has something new."""
-    known = [r.period_s for r in refresh.values() if r.period_s is not None]
-    unresolved = any(r.period_s is None and r.changes >= MINIMUM_CHANGES for r in refresh.values())
-    return max(1 / hz, min(*known, LONGEST_PERIOD_S)) if known and not unresolved else 1 / hz
-
-
-def _refresh_facts(refresh: Mapping[str, Refresh]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for name, measured in refresh.items():
-        stem = name.rpartition("_")[0]
-        facts[f"{stem}_refresh_s"] = measured.period_s
-        facts[f"{stem}_refresh_resolution_s"] = measured.resolution_s
-        facts[f"{stem}_refresh_reason"] = measured.reason
-    return facts
+def _watts(reading: Timed) -> float | None:
+    known = [reading.values.get(name) for name in POWER_NAMES if name != COUNTER]
+    return next((value for value in known if value is not None), None)
 
 
 def _source_facts(gpu: Gpu) -> dict[str, Any]:
+    sources = gpu.power.sources
     return {
-        "power_instant_source": gpu.sources.get("power_instant_watts"),
-        "power_average_source": gpu.sources.get("power_average_watts"),
+        "power_instant_source": sources.get("power_instant_watts"),
+        "power_average_source": sources.get("power_average_watts"),
         # nvml.h: the average is over one second
-        "power_average_window_s": 1.0 if "power_average_watts" in gpu.sources else None,
-        "energy_source": gpu.sources.get("energy_joules"),
+        "power_average_window_s": 1.0 if "power_average_watts" in sources else None,
+        "energy_source": sources.get("energy_joules"),
         "power_scope": "gpu",
     }

@@ -65,6 +65,7 @@ class GpuWatch:
         self._rng = rng
         self._lost: set[str] = set()
         self._lock = threading.Lock()
+        self._one_at_a_time = threading.Lock()
         self._ready = ready
         self._awaited = {gpu.uuid for gpu in gpus}
         self._joules: dict[str, float] = {}
@@ -144,10 +145,12 @@ class GpuWatch:
             gpu,
             hz=self._hz,
             stop=self._stop,
+            rng=self._rng,
             emit=self._emit,
             metric=self._metric,
             describe=self._describe,
             guarded=self._guarded_fast,
+            aside=self._aside,
             begun=self._begun,
             joules=self._joules,
         )
@@ -155,6 +158,16 @@ class GpuWatch:
             self._lanes.add(reader)
         else:
             self._begun(gpu)  # it never will
+
+    def _aside(self, gpu: Gpu, work: Callable[[Gpu], object]) -> None:
+        """Does work on a GPU that takes a while, beside its lane; on one GPU after the other."""
+
+        def alone() -> None:
+            with self._one_at_a_time:
+                if not self._stop.is_set() and gpu.uuid not in self._lost:
+                    self._guarded(gpu, work)
+
+        self._spawn(f"aside-{gpu.index}", alone)
 
     def _guarded_fast(self, gpu: Gpu, work: Callable[[Gpu], object]) -> bool:
         """Power and state: nothing more is read so of a GPU that is lost, whoever noticed."""

@@ -39,6 +39,7 @@ class Played:
         self.free.set()
         self.alive = True
         self.read_ns = []
+        self.kept = []
         self.threads = set()
         self.skipped = 0
         self.ended = 0
@@ -56,6 +57,10 @@ class Played:
         self.inside -= 1
         self.threads.add(threading.get_ident())
         self.read_ns.append(time.monotonic_ns())
+        return due_ns
+
+    def keep(self, given):
+        self.kept.append(given)
         return self.alive
 
     def due(self):
