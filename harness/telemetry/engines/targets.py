@@ -1,6 +1,7 @@
 """Which engines there are: announced by the adapters as metrics `engine.endpoint`, read off the growing event files."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,19 +33,22 @@ class Announcements:
     def poll(self) -> list[Target]:
         """What was announced since the last call, in the order of the files' names and their lines."""
         found: list[Target] = []
-        for path in sorted(self._events.glob("*.jsonl")):
+        try:
+            with os.scandir(self._events) as entries:
+                files = sorted(((entry.name, entry) for entry in entries if entry.name.endswith(".jsonl")), key=_name)
+        except OSError:
+            return found  # looked at again with the next poll
+        for name, entry in files:
             try:
-                found += self._read(path)
+                if entry.stat().st_size > self._offsets.get(name, 0):
+                    found += self._read(name)
             except OSError:
-                continue  # looked at again with the next poll
+                continue
         return found
 
-    def _read(self, path: Path) -> list[Target]:
+    def _read(self, name: str) -> list[Target]:
         found: list[Target] = []
-        name = path.name
-        if path.stat().st_size <= self._offsets.get(name, 0):
-            return found
-        with path.open("rb") as file:
+        with (self._events / name).open("rb") as file:
             file.seek(self._offsets.get(name, 0))
             while chunk := file.read(_CHUNK_BYTES):
                 self._offsets[name] = file.tell()
@@ -54,6 +58,10 @@ class Announcements:
                     continue
                 found += [target for line in whole.split(b"\n") if _MARK in line and (target := _target(line))]
         return found
+
+
+def _name(file: "tuple[str, os.DirEntry[str]]") -> str:
+    return file[0]
 
 
 def _target(line: bytes) -> Target | None:
