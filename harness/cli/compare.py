@@ -3,7 +3,7 @@
 import glob
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ _FORMATS = ("markdown", "csv", "json", "parquet")
 @click.option(
     "--noise-from",
     metavar="BASELINE",
-    help="Runs of one cell (a baseline, a sweep, a quoted glob) that tell how runs vary, for sides of single runs.",
+    help="Runs (a baseline, a sweep, a quoted glob) of the sides' own cells that tell how runs vary, for single runs.",
 )
 @runs_dir_option
 def command(
@@ -48,17 +48,23 @@ def command(
     """Compare each of B... with A by every measure: ratio or difference with an interval, a verdict, and blame.
 
     Each is a run folder or a name under the runs folder, a quoted glob of run folders, a folder of them, a sweep, or a
-    baseline (a folder of *.parquet). One sweep alone: its cells are compared with its first. The replicate is the run:
-    give several a side. Runs of different work or machines are refused.
+    baseline (a folder of *.parquet, or a git ref that has one: REF or REF:FOLDER). One sweep alone: its cells are
+    compared with its first. The replicate is the run: give several a side. Runs of different work or machines are
+    refused.
     """
     if form == "parquet" and out is None:
         raise SpecError("--format parquet: it is no text; name a file with -o")
-    from reports.compared.gather import one_side, sections  # pandas and scipy: not for `bench --help`
+    from reports.compared.gather import cells_of, gather  # pandas and scipy: not for `bench --help`
     from results.comparing.comparison import compare_sides
 
-    given = _unlike([_given(side, runs_dir) for side in sides])
-    noise = None if noise_from is None else one_side(_given(noise_from, runs_dir))
-    found = [compare_sides(one, allowed=allowed, noise=noise) for one in sections(given)]
+    with ExitStack() as opened:  # baselines of git refs, unpacked while they are read
+        given = _unlike([_given(side, runs_dir, opened) for side in sides])
+        noise = None if noise_from is None else cells_of(_given(noise_from, runs_dir, opened))
+        gathered = gather(given)
+    found = [compare_sides(one, allowed=allowed, noise=noise, apart=gathered.apart) for one in gathered.sections]
+    if form in ("csv", "parquet"):  # which have no place for it
+        for text in gathered.apart:
+            click.echo(f"not compared: {text}", err=True)
     if out is None:
         click.echo(_text(form, found), nl=False)
         return
@@ -88,8 +94,9 @@ def _text(form: str, found: "Sequence[Comparison]") -> str:
     return as_csv(found) if form == "csv" else as_json(found)
 
 
-def _given(text: str, runs_dir: Path) -> "Given":
-    """What an argument means: a path, a quoted glob (here, or under the runs folder), or a run's name.
+def _given(text: str, runs_dir: Path, opened: ExitStack) -> "Given":
+    """What an argument means: a path, a quoted glob (here, or under the runs folder), a run's name, or a git ref that
+    has a baseline, which stays unpacked as long as `opened`.
 
     Raises:
         SpecError: nothing is there.
@@ -104,8 +111,18 @@ def _given(text: str, runs_dir: Path) -> "Given":
             raise SpecError(f"side = {text}: nothing here or under {runs_dir.absolute()} is called so")
         return Given(label=Path(text).name, paths=tuple(Path(path) for path in paths))
     path = Path(text)
-    if not path.exists():
-        path = runs_dir / text if (runs_dir / text).exists() else find_run(text, runs_dir)
+    if not path.exists() and (runs_dir / text).exists():
+        path = runs_dir / text
+    elif not path.exists():
+        from results.baselines.store import baseline_at
+
+        try:
+            path = find_run(text, runs_dir)
+        except SpecError as no_run:
+            try:
+                return Given(label=text, paths=(opened.enter_context(baseline_at(text)),))
+            except SpecError as no_ref:
+                raise (no_ref if ":" in text else no_run) from None
     return Given(label=path.resolve().name, paths=(path,))
 
 
@@ -115,7 +132,9 @@ def _unlike(given: "Sequence[Given]") -> "list[Given]":
 
     labels = [one.label for one in given]
     longer = [
-        f"{one.paths[0].resolve().parent.name}/{one.label}" if labels.count(one.label) > 1 else one.label
+        f"{one.paths[0].resolve().parent.name}/{one.label}"
+        if labels.count(one.label) > 1 and one.label == one.paths[0].resolve().name
+        else one.label
         for one in given
     ]
     return [

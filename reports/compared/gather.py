@@ -1,18 +1,22 @@
 """What was given on the command line -> sides: run folders, sweeps, folders of runs, baselines, files of measures."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.protocol.errors import SpecError
 from harness.sweep.folder import FINISHED, SweepFolder, is_sweep
+from reports.markdown import plural
+from results.baselines.ledger import LEDGER
+from results.baselines.store import read_baseline
 from results.comparing.comparison import Side
 from results.comparing.kept import is_measures, load_baseline, measures_of, read_measures
 from results.comparing.measures import RunMeasures
 from results.store import is_run_folder
 
 Key = tuple[tuple[str, str], ...]
-_NOT_OF_A_CELL = ("steps",)
+_NOT_OF_A_CELL = ("steps", "seed")  # longer runs are cut to the plans they share; seeds are blocks
+_NO_LEDGER = "has no ledger: who took its runs in, and whether they were changed since, is not on record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,71 +27,131 @@ class Given:
     paths: tuple[Path, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was given, as comparisons to be made, each of two or more sides of which the first is the base.
+
+    `apart`: cells that are in none of them, and why.
+    """
+
+    sections: tuple[tuple[Side, ...], ...]
+    apart: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _Found:
-    runs: list[RunMeasures]
-    left_out: list[tuple[str, str]]
+    """The runs of one argument; what was not read or is not used belongs to no cell that is known."""
+
+    cells: dict[Key, Side]
+    left_out: tuple[tuple[str, str], ...]
+    notices: tuple[str, ...]
 
 
-def sections(given: Sequence[Given]) -> list[list[Side]]:
-    """The comparisons to be made, each of two or more sides, the first of which is the base.
+def gather(given: Sequence[Given]) -> Gathered:
+    """The comparisons to be made.
 
     One argument is compared cell by cell with its own first cell; several arguments of one cell each with the first of
-    them; where the first has several cells, each of them with the same cell of the others.
+    them; where the first has several cells, each of them with the same cell of the others. A cell that has no partner,
+    or no run that may be compared, is named in `apart`.
 
     Raises:
         SpecError: nothing to compare with, no run in an argument, or what is there cannot be read.
     """
-    cells = [_cells(one) for one in given]
-    if len(cells) == 1:
-        return [list(cells[0].values())]
-    if len(cells[0]) == 1:
-        return [[side for each in cells for side in each.values()]]
-    made, alone = [], []
-    for key, base in cells[0].items():
-        partners = [each[key] for each in cells[1:] if key in each]
-        if partners:
-            made.append([base, *partners])
+    found = [_found(one) for one in given]
+    apart: list[str] = []
+    if len(found[0].cells) > 1 and len(found) > 1:
+        sections = _by_cell(given, found, apart)
+    else:
+        base = list(found[0].cells.values())
+        rest = [side for each in found[1:] for side in each.cells.values()]
+        # Of several cells one without a run that may be compared must not stop the others; of one a side it does.
+        several = len(base) + len(rest) > max(2, len(found))
+        kept = _with_runs([*base, *rest], apart) if several else []
+        sections = [kept if len(kept) > 1 and (len(found) == 1 or base[0].runs) else [*base, *rest]]
+    return Gathered(sections=_told(sections, found), apart=tuple(apart))
+
+
+def cells_of(given: Given) -> list[Side]:
+    """The runs of an argument, cell by cell and machine by machine (the noise of a baseline).
+
+    Raises:
+        SpecError: as `gather`.
+    """
+    found = _found(given, lambda run: (*_key(run), ("machine", str(sorted(run.machine.items(), key=str)))))
+    return list(found.cells.values())
+
+
+def _by_cell(given: Sequence[Given], found: Sequence[_Found], apart: list[str]) -> list[list[Side]]:
+    made = []
+    for key in dict.fromkeys(key for each in found for key in each.cells):
+        sides = [each.cells[key] for each in found if key in each.cells]
+        lacking = " and ".join(one.label for one, each in zip(given, found, strict=True) if key not in each.cells)
+        good = _with_runs(sides, apart)
+        if key in found[0].cells and found[0].cells[key].runs and len(good) > 1:
+            made.append(good)
+            apart += [f"{_about(good[0])}: there is no such cell in {lacking}"] if lacking else []
         else:
-            alone.append(base.label)
+            apart += [
+                f"{_about(side)}: there is "
+                + (f"no such cell in {lacking}" if lacking else "no run to compare it with")
+                for side in good
+            ]
     if not made:
         raise SpecError(
-            f"{given[0].label} has the cells {', '.join(alone)}, and no other argument has any of them: "
+            f"no cell of {given[0].label} is in another argument: {'; '.join(apart)}: "
             "name the runs of the cells that are to be compared"
         )
     return made
 
 
-def one_side(given: Given) -> Side:
-    """All runs of an argument as one side (the noise of a baseline).
-
-    Raises:
-        SpecError: as `sections`.
-    """
-    found = _collected(given)
-    side = Side.of(given.label, found.runs)
-    return Side(label=side.label, runs=side.runs, left_out=(*side.left_out, *found.left_out))
+def _with_runs(sides: Sequence[Side], apart: list[str]) -> list[Side]:
+    """The sides that have a run which may be compared; the others are told in `apart`."""
+    for side in sides:
+        if not side.runs:
+            why = "; ".join(f"{name} {reason}" for name, reason in side.left_out)
+            apart.append(f"{side.label}: no run that may be compared: {why}")
+    return [side for side in sides if side.runs]
 
 
-def _cells(given: Given) -> dict[Key, Side]:
-    found = _collected(given)
+def _about(side: Side) -> str:
+    runs = side.runs
+    cell = " and ".join(dict.fromkeys(f"{run.framework} {run.placement}" for run in runs))
+    return f"{side.label} ({plural(len(runs), 'run')}, {cell})"
+
+
+def _told(sections: Sequence[Sequence[Side]], found: Sequence[_Found]) -> tuple[tuple[Side, ...], ...]:
+    """With what was not read or used of an argument on the first of its sides that is compared."""
+    made = [list(section) for section in sections]
+    for each in found:
+        own = list(each.cells.values())
+        where = next(((s, k) for s, section in enumerate(made) for k, side in enumerate(section) if side in own), None)
+        if where is not None:
+            section, place = where
+            side = made[section][place]
+            made[section][place] = replace(
+                side, left_out=(*side.left_out, *each.left_out), notices=(*side.notices, *each.notices)
+            )
+    return tuple(tuple(section) for section in made)
+
+
+def _key(run: RunMeasures) -> Key:
+    """What names the cell of a run among those of an argument."""
+    return tuple(
+        (name, value) for name, value in sorted({**run.work, **run.system}.items()) if name not in _NOT_OF_A_CELL
+    )
+
+
+def _found(given: Given, key_of: Callable[[RunMeasures], Key] = _key) -> _Found:
+    runs, left_out, notices = _collected(given)
     held: dict[Key, list[RunMeasures]] = {}
-    for run in found.runs:
-        key = tuple((name, value) for name, value in sorted(run.system.items()) if name not in _NOT_OF_A_CELL)
-        held.setdefault(key, []).append(run)
+    for run in runs:
+        held.setdefault(key_of(run), []).append(run)
     if not held:
-        why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out)
+        why = "; ".join(f"{name}: {reason}" for name, reason in left_out)
         raise SpecError(f"{given.label}: no run in it" + (f" ({why})" if why else ""))
     names = _names(given.label, list(held))
     sides = {key: Side.of(name, runs) for name, (key, runs) in zip(names, held.items(), strict=True)}
-    first = next(iter(sides))
-    # What could not be read belongs to no cell that is known: it is told with the first.
-    sides[first] = Side(
-        label=sides[first].label,
-        runs=sides[first].runs,
-        left_out=(*sides[first].left_out, *found.left_out),
-    )
-    return sides
+    return _Found(sides, tuple(left_out), tuple(notices))
 
 
 def _names(label: str, keys: Sequence[Key]) -> list[str]:
@@ -95,36 +159,45 @@ def _names(label: str, keys: Sequence[Key]) -> list[str]:
     if len(keys) == 1:
         return [label]
     told = [dict(key) for key in keys]
-    varied = [name for name in told[0] if len({each.get(name) for each in told}) > 1]
+    names = dict.fromkeys(name for each in told for name in each)
+    varied = [name for name in names if len({each.get(name) for each in told}) > 1]
     order = sorted(varied, key=lambda name: (("framework", "placement", *varied).index(name), name))
     plain = [name for name in order if name in ("framework", "placement")]
-    if plain and len({tuple(each[name] for name in plain) for each in told}) == len(told):
+    if plain and len({tuple(each.get(name) for name in plain) for each in told}) == len(told):
         order = plain
     return [
-        f"{label}: " + " ".join(each[name] if name in plain else f"{name}={each[name] or 'none'}" for name in order)
+        f"{label}: "
+        + " ".join(str(each.get(name)) if name in plain else f"{name}={each.get(name) or 'none'}" for name in order)
         for each in told
     ]
 
 
-def _collected(given: Given) -> _Found:
-    found = _Found([], [])
+def _collected(given: Given) -> tuple[list[RunMeasures], list[tuple[str, str]], list[str]]:
+    """Runs; what is none to compare, with the reason; and what must be said of where they are from."""
+    runs: list[RunMeasures] = []
+    left_out: list[tuple[str, str]] = []
+    notices: list[str] = []
     alone = len(given.paths) == 1
     for path in given.paths:
-        for item in _items(path):
+        for item in _items(path, given.label):
             if isinstance(item, tuple):
-                found.left_out.append(item)
-                continue
-            try:
-                found.runs += [item] if isinstance(item, RunMeasures) else [measures_of(item)]
-            except SpecError as error:
-                if alone and item == path:
-                    raise
-                found.left_out.append((item.name if isinstance(item, Path) else item.run_id, str(error)))
-    return found
+                left_out.append(item)
+            elif isinstance(item, str):
+                notices.append(item)
+            elif isinstance(item, RunMeasures):
+                runs.append(item)
+            else:
+                try:
+                    runs.append(measures_of(item))
+                except SpecError as error:
+                    if alone and item == path:
+                        raise
+                    left_out.append((item.name, str(error)))
+    return runs, left_out, notices
 
 
-def _items(path: Path) -> Iterator[RunMeasures | Path | tuple[str, str]]:
-    """Runs as measures or folders; and what is no run to compare, with the reason."""
+def _items(path: Path, label: str) -> Iterator[RunMeasures | Path | tuple[str, str] | str]:
+    """Runs as measures or folders; what is no run to compare, with the reason; and notices, as text."""
     if is_run_folder(path):
         yield path
     elif is_sweep(path):
@@ -133,14 +206,34 @@ def _items(path: Path) -> Iterator[RunMeasures | Path | tuple[str, str]]:
             if outcome.status == FINISHED and outcome.run_dir is not None and outcome.run_dir.is_dir():
                 yield outcome.run_dir
             else:
-                label = folder.plan.cells[entry.cell].label
-                yield f"run {entry.number} of the sweep ({label})", outcome.reason or outcome.status
+                cell = folder.plan.cells[entry.cell].label
+                yield f"run {entry.number} of the sweep ({cell})", outcome.reason or outcome.status
     elif is_measures(path):
-        yield from read_measures(path)
+        yield from _trusted(path.parent, label, read_measures(path))
     elif path.is_dir() and (inside := sorted(child for child in path.iterdir() if is_run_folder(child))):
         yield from inside
-    elif path.is_dir() and any(path.glob("*.parquet")):
-        yield from load_baseline(path)
+    elif path.is_dir() and (any(path.glob("*.parquet")) or (path / LEDGER).is_file()):
+        yield from _trusted(path, label)
     else:
         what = "no such file or folder" if not path.exists() else "neither run, sweep, folder of runs nor baseline"
         raise SpecError(f"{path}: {what}")
+
+
+def _trusted(
+    folder: Path, label: str, of_file: Sequence[RunMeasures] | None = None
+) -> Iterator[RunMeasures | tuple[str, str] | str]:
+    """The runs of a baseline (or of one file of it) that its ledger has as accepted and unchanged, as a check has it;
+    and those that it has not. All of them, with a notice, where there is no ledger."""
+    if not (folder / LEDGER).is_file():
+        yield from load_baseline(folder) if of_file is None else of_file
+        if of_file is None:
+            yield f"{label} {_NO_LEDGER}"
+        return
+    held = read_baseline(folder, label)
+    wanted = None if of_file is None else {run.run_id for run in of_file}
+    yield from (run for run in held.runs if wanted is None or run.run_id in wanted)
+    for text in held.ignored:
+        name, _, why = text.partition(": ")
+        of_a_run = bool(why) and " " not in name
+        if wanted is None or name in wanted:
+            yield (name, why) if of_a_run else ("the ledger", f"has no effect: {text}")

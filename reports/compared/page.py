@@ -17,14 +17,14 @@ def markdown(found: Sequence[Comparison]) -> str:
     """The page of one or several comparisons."""
     lines: list[str] = []
     notes = Footnotes()  # of the whole page: their numbers are its own
-    for one in found:
-        lines += [*_one(one, notes), ""]
+    for place, one in enumerate(found):
+        lines += [*_one(one, notes, apart=one.apart if place == 0 else ()), ""]
     return "\n".join([*lines, *notes.lines()]).rstrip("\n") + "\n"
 
 
-def _one(found: Comparison, notes: Footnotes) -> list[str]:
+def _one(found: Comparison, notes: Footnotes, apart: Sequence[str]) -> list[str]:
     lines = [f"# {escape(title(found))}", ""]
-    said = caveats(found)
+    said = [*caveats(found), *(f"**Not compared**: {escape(text)}." for text in apart)]
     lines += [line for text in said for line in (f"> {text}", ">")][:-1]
     lines += [""] if said else []
     lines += ["## Sides", "", *_sides(found, notes), ""]

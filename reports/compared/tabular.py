@@ -78,6 +78,7 @@ def as_json(found: Sequence[Comparison]) -> str:
         {
             "title": title(one),
             "allowed_differences": [{"what": each.name, "values": each.values} for each in one.allowed],
+            "cells_not_compared": list(one.apart),
             "noise": [
                 {
                     "a": pair.base.label,
@@ -98,7 +99,8 @@ def as_json(found: Sequence[Comparison]) -> str:
                     "label": side.label,
                     "runs": [run.run_id for run in side.runs],
                     "notes": {run.run_id: list(run.notes) for run in side.runs if run.notes},
-                    "left_out": dict(side.left_out),
+                    "left_out": [{"what": name, "why": why} for name, why in side.left_out],
+                    "notices": list(side.notices),
                     "work_digests": sorted({run.work_digest for run in side.runs}),
                     "spec_digests": sorted({run.spec_digest for run in side.runs}),
                 }

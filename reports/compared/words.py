@@ -48,6 +48,7 @@ def caveats(found: Comparison) -> list[str]:
     if any(pair.unclaimed == NO_VERDICT_ON_CPU for pair in found.pairs):
         said.append(f"**No verdict**: {NO_VERDICT_ON_CPU}.")
     said += _spreads(found)
+    said += dict.fromkeys(f"{escape(text[0].upper() + text[1:])}." for side in found.sides for text in side.notices)
     if len({run.evidence for side in found.sides for run in side.runs if run.evidence is not None}) > 1:
         said.append(
             "`rollout_generating_s` rests on the engines' own counts in some runs, and on turns open at the client in "

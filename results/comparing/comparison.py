@@ -20,11 +20,15 @@ FAMILIES = ("headline", "parts of a step", "rollout side", "work consumed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Runs of one cell. `left_out`: runs that were given and have no number in a comparison, with the reason."""
+    """Runs of one cell. `left_out`: runs that were given and have no number in a comparison, with the reason.
+
+    `notices`: what must be said of where the runs are from.
+    """
 
     label: str
     runs: tuple[RunMeasures, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, label: str, runs: Sequence[RunMeasures]) -> "Side":
@@ -66,13 +70,17 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that a page of a comparison says. `allowed`: differences that refuse it, and were allowed."""
+    """Everything that a page of a comparison says. `allowed`: differences that refuse it, and were allowed.
+
+    `apart`: cells that were given too, and are in no comparison of the page, with the reason.
+    """
 
     sides: tuple[Side, ...]
     pairs: tuple[Pair, ...]
     allowed: tuple[Difference, ...]
     differences: tuple[tuple[str, list[tuple[str, ...]]], ...]
     rule: Rule
+    apart: tuple[str, ...] = ()
 
 
 def compare_sides(
@@ -81,6 +89,7 @@ def compare_sides(
     allowed: Collection[str] = (),
     rule: Rule = RULE,
     noise: Side | Sequence[Side] | None = None,
+    apart: Sequence[str] = (),
 ) -> Comparison:
     """All sides against the first. `noise`: runs, cell by cell, whose spread stands for that of a side of their cell.
 
@@ -108,6 +117,7 @@ def compare_sides(
         allowed=tuple(found),
         differences=tuple(others([side.runs for side in sides])),
         rule=rule,
+        apart=tuple(apart),
     )
 
 
