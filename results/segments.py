@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from results.schema import SAMPLES
-from results.segment_columns import Bytes, Ints, Names, OddError, Piece
+from results.segment_columns import Bytes, Ints, OddError, Piece
 
 PIECE_BYTES = 16 * 2**20
 _HEAD = struct.Struct("<iI")  # continuation marker, length of the metadata
 _CONTINUATION = -1
 _RECORD_BATCH = 3  # MessageHeader of Message.fbs
-_NUMBERS = {pa.int64(): np.dtype("<i8"), pa.float64(): np.dtype("<f8")}
+_KINDS = (pa.string(), pa.int64(), pa.float64())
 
 Data = bytes | bytearray
 
@@ -39,6 +39,7 @@ class _Layout:
     """Where the numbers of a message's metadata lie; all other bytes are the same in each message."""
 
     size: int
+    head: bytes  # what a message begins with, up to the length of its body, if that says where this lies
     fixed: Ints  # places
     template: Bytes  # what is there
     body: int
@@ -78,9 +79,9 @@ def _tables(file: FileIO, piece_bytes: int) -> Iterator[pa.Table]:
     missing = [name for name in ("host", "mono_ns") if name not in schema.names]
     if missing:
         raise ValueError(f"not samples: no column {missing[0]}")
-    usual = all(field.type in _NUMBERS or field.type == pa.string() for field in schema)
+    usual = all(field.type in _KINDS for field in schema)
     layout: _Layout | None = None
-    names, rows = Names(), 0
+    rows = 0
     buffer, left = bytearray(piece_bytes), 0  # kept: a new one for each piece would cost as much as reading it
     while True:
         if left == len(buffer):
@@ -88,13 +89,13 @@ def _tables(file: FileIO, piece_bytes: int) -> Iterator[pa.Table]:
         with memoryview(buffer) as view:
             more = file.readinto(view[left:])
         size = left + more
-        starts, end, whole = _messages(buffer, size)
+        starts, end, whole = _messages(buffer, size, layout)
         if starts:
             try:
                 layout = layout or (_layout(buffer, starts[0]) if usual else None)
                 if layout is None:
                     raise OddError
-                found: Iterable[pa.Table] = [_read(buffer, starts, schema, layout, names)]
+                found: Iterable[pa.Table] = [_read(buffer, starts, schema, layout)]
             except OddError:
                 found = _plain(begin, bytes(buffer[:end]), rows)
             for table in found:
@@ -108,11 +109,20 @@ def _tables(file: FileIO, piece_bytes: int) -> Iterator[pa.Table]:
         buffer[:left] = buffer[end:size]
 
 
-def _messages(data: Data, length: int) -> tuple[list[int], int, bool]:
+def _messages(data: Data, length: int, layout: _Layout | None) -> tuple[list[int], int, bool]:
     """Where the whole messages begin, where they end, and whether what follows may be one."""
     starts: list[int] = []
     at = 0
+    head, header, in_header = (b"", 0, 0) if layout is None else (layout.head, layout.size, layout.body)
+    header += _HEAD.size
+    in_header += _HEAD.size
     while at + _HEAD.size <= length:
+        if head and at + header <= length and data.startswith(head, at):
+            end = at + header + _I64(data, at + in_header)[0]
+            if at + header <= end <= length:
+                starts.append(at)
+                at = end
+                continue
         marker, size = _HEAD.unpack_from(data, at)
         if marker != _CONTINUATION or size <= 0:
             return starts, at, False
@@ -179,8 +189,11 @@ def _layout(data: Data, start: int) -> _Layout:
         fixed[place - meta : place - meta + width] = False
     template = np.frombuffer(data, np.uint8, size, meta).copy()
     places = np.flatnonzero(fixed)
+    tables = (root, root - _I32(data, root)[0])
+    found_by_head = all(meta <= place < body for place in tables) and body < min(place for place, _ in numbers[1:])
     return _Layout(
         size=size,
+        head=bytes(data[start:body]) if found_by_head else b"",
         fixed=places,
         template=template[places],
         body=body - meta,
@@ -229,7 +242,7 @@ def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SAMPLES)
 
 
-def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout, names: Names) -> pa.Table:
+def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout) -> pa.Table:
     """Whole messages of one layout as a table.
 
     Raises:
@@ -257,25 +270,17 @@ def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout,
     wanted = sum(3 if field.type == pa.string() else 2 for field in schema)
     if not good or wanted != layout.buffer_count:
         raise OddError
-    piece = Piece(data, rows, (at + layout.size)[:, None] + offsets, lengths, names)
+    piece = Piece(data, rows, (at + layout.size)[:, None] + offsets, lengths)
     columns: dict[str, pa.Array] = {}
     number = 0
     for place, field in enumerate(schema):
-        text = field.type == pa.string()
         known = rows - nodes[:, place, 1]
         if known.any():
-            valid = piece.valid(number, known)
-            if text:
-                codes = pa.array(piece.texts(number + 1), mask=None if valid is None else ~valid)
-                columns[field.name] = pa.DictionaryArray.from_arrays(codes, pa.array(names.texts, pa.string()))
-            else:
-                values = piece.numbers(number + 1, _NUMBERS[field.type])
-                columns[field.name] = pa.array(values, mask=None if valid is None else ~valid)
+            columns[field.name] = piece.column(number, field.type, known)
         elif rows.any():
             if not field.nullable:
                 raise OddError
-            piece.nothing(number, text)
-        number += 3 if text else 2
-    known_names = [field.name for field in SAMPLES if field.name in columns]
-    fields = [SAMPLES.field(name) for name in known_names]
+            piece.nothing(number, field.type)
+        number += 3 if field.type == pa.string() else 2
+    fields = [field for field in SAMPLES if field.name in columns]
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in fields], schema=pa.schema(fields))
