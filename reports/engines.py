@@ -46,12 +46,21 @@ def engine_lines(account: Account, use: EnginesUse | None, notes: Footnotes) -> 
 
 
 def _evidence(account: Account) -> str:
-    if account.granularity == "metric":
+    if account.why_pool is not None:
         return (
-            "Turns don't name their engine: `generating` is an engine's own count of running requests above 0, each "
-            "reading held for at most 2 scrape periods; trajectories belong to the pool."
+            f"The rollout pool is one unit: {account.why_pool}. `generating` is a turn open at the client: an upper "
+            "bound."
         )
     known = [unit.engine_known for unit in account.units if unit.engine_known is not None]
+    if account.granularity == "metric":
+        told = "no turn was open in the pool"
+        if known:
+            told = f"they speak for {percent(min(known))} of the time with a turn open in the pool at least"
+        return (
+            "Turns don't name their engine: `generating` is an engine's own count of running requests above 0, each "
+            f"reading held for at most 2 scrape periods; trajectories belong to the pool ({told}). While a "
+            "turn is open and no reading speaks for an engine, its time is `other`."
+        )
     told = f"readings speak for {percent(min(known))} of the time with a turn open" if known else "no turn was open"
     if account.evidence == ENGINE:
         return f"`queued` is a turn open at the client while its engine said that it ran none ({told})."

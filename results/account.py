@@ -4,7 +4,7 @@ Classes are tried in the order of MEASURING.md and the first match wins; a secon
 A wait is named only by positive evidence (a native blocking timer, a gate event, a busy train unit).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,10 @@ import numpy.typing as npt
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement, RunSpec
 from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
-from results.engine_samples import series_of
+from results.engine_samples import Series, series_of
 from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
+from results.replicas import lifetimes_of, replicas, replicas_of
 from results.rollout import (
-    SILENT,
     Placed,
     Shared,
     Unit,
@@ -27,7 +27,7 @@ from results.rollout import (
     rollout_unit,
     sync_known,
 )
-from results.served import KNOWN_SHARE, known_share
+from results.served import KNOWN_SHARE, known_share, spoken
 from results.stats import weighted_quantile
 from results.store import RunTables
 from results.tracks import Tracks
@@ -78,6 +78,7 @@ class Account:
     overlaps: int  # leaf spans of one process that began inside another
     overlap_s: float
     poll_s: float  # of wait_rollout: after the last trajectory of the batch had ended
+    why_pool: str | None = None  # why the rollout pool is one unit, where engines gave readings all the same
 
     @property
     def worst(self) -> UnitAccount:
@@ -134,7 +135,8 @@ def make_account(
     a whole batch: there they flag nothing.
     A trajectory belongs to the engine of its last turn; before its first turn, to the pool. Where turns don't say
     their engine, the engines' own running counts make the units (granularity `metric`) and trajectories belong to the
-    pool; where those are not there either (or `by_engine` is False) the rollout pool is one unit.
+    pool; where a replica's are not there either (or `by_engine` is False) the rollout pool is one unit. Addresses that
+    one replica had one after another are one unit.
     """
     low, high = window.start_ns, window.end_ns
     colocated = run.spec.placement is Placement.COLOCATED
@@ -142,39 +144,43 @@ def make_account(
         tails = NO_NS, NO_NS
     train = _train_timeline(run, tracks, low, high, colocated)
     readings = series_of(run) if by_engine else {}
-    told = by_engine and tracks.engines_known(low, high)
-    engines = tracks.engines if told else tuple(readings)
-    granularity = ("engine" if told else "metric") if engines else "pool"
+    grain = _Grain.of(run, tracks, readings, (low, high), by_engine)
     units: list[UnitAccount] = []
     if not colocated:
         units.append(_train_unit(run.spec, train.timeline))
     rollout_pool = Pool.BOTH.value if colocated else Pool.ROLLOUT.value
     shared = Shared.of(run, tracks, train.timeline, low, high)
-    names: tuple[str | None, ...] = engines + _silent(run.spec, engines) if engines else (None,)
-    placed = Placed.of(tracks) if told else None
-    gpus = run.spec.gpus.rollout / len(names)
+    silent = tuple(() for _ in range(replicas_of(run.spec) - len(grain.replicas)))
+    owners: tuple[tuple[str, ...] | None, ...] = grain.replicas + silent if grain.replicas else (None,)
+    placed = Placed.of(tracks) if grain.name == "engine" else None
+    engines = tuple(name for names in grain.replicas for name in names)
+    gpus = run.spec.gpus.rollout / len(owners)
     running: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
     parts: list[Unit] = []
     shares: list[float | None] = []
     paused = sync_known(shared)
-    for name in names:
-        index = engines.index(name) if name in engines else SILENT
-        series = None if name is None else readings.get(name)
-        if placed is not None:
-            work = engine_work(tracks, placed, index, series)
+    whole = pool_work(tracks)
+    for names in owners:
+        series = [readings[name] for name in names or () if name in readings]
+        work = asked = whole
+        if names is None:
+            pass
+        elif placed is not None:
+            work = asked = engine_work(tracks, placed, names, readings)
         else:
-            work = metric_work(tracks, series) if engines else pool_work(tracks)
-        shares.append(0.0 if series is None else known_share(series, work.turns, low, high))
-        part = rollout_unit(shared, work, name, engines, colocated)
+            work = metric_work(tracks, series)
+        shares.append(known_share(series, asked.turns, low, high) if series else 0.0)
+        part = rollout_unit(shared, work, names, engines, colocated)
         generating = part.timeline.codes == CODES[Class.GENERATING]
         running.append((part.running[generating], np.diff(part.timeline.edges)[generating].astype(np.float64)))
         parts.append(part)
     p95 = weighted_quantile(np.concatenate([c for c, _ in running]), np.concatenate([w for _, w in running]), 0.95)
-    for name, part, (count, weight), share in zip(names, parts, running, shares, strict=True):
+    titles = _titles(owners, rollout_pool)
+    for title, part, (count, weight), share in zip(titles, parts, running, shares, strict=True):
         timeline = part.timeline
         units.append(
             UnitAccount(
-                unit=name or rollout_pool,
+                unit=title,
                 pool=rollout_pool,
                 gpus=gpus,
                 timeline=timeline.merged(),
@@ -189,8 +195,8 @@ def make_account(
         )
     tail_s, tail_e = merge(*clip(*tails, low, high))
     return Account(
-        granularity=granularity,
-        evidence=_evidence(granularity, [s for n, s in zip(names, shares, strict=True) if n in engines]),
+        granularity=grain.name,
+        evidence=_evidence(grain.name, [share for names, share in zip(owners, shares, strict=True) if names]),
         units=tuple(units),
         window_s=window.seconds,
         steps=window.steps,
@@ -198,6 +204,7 @@ def make_account(
         overlaps=train.overlaps,
         overlap_s=train.overlap_s,
         poll_s=0.0 if colocated else _poll_s(run, tracks, low, high),
+        why_pool=grain.why_pool,
     )
 
 
@@ -206,6 +213,34 @@ def _evidence(granularity: str, shares: list[float | None]) -> str:
     known = [share for share in shares if share is not None]
     told = granularity == "metric" or (known and min(known) >= KNOWN_SHARE)
     return ENGINE if told else CLIENT
+
+
+@dataclass(frozen=True, slots=True)
+class _Grain:
+    """What a rollout unit is. `replicas`: the names of each one's server; empty where the pool is one unit."""
+
+    name: str
+    replicas: tuple[tuple[str, ...], ...] = ()
+    why_pool: str | None = None
+
+    @classmethod
+    def of(
+        cls, run: RunTables, tracks: Tracks, readings: Mapping[str, Series], window: tuple[int, int], by_engine: bool
+    ) -> "_Grain":
+        """Replicas where turns name their engine, or where each replica's own readings speak of the window."""
+        asked = replicas_of(run.spec)
+        if by_engine and tracks.engines_known(*window):
+            return cls("engine", replicas(lifetimes_of(tracks, readings, tracks.engines), asked))
+        if not readings:
+            return cls("pool")
+        found = replicas(lifetimes_of(tracks, readings, tuple(readings)), asked)
+        mute = [names for names in found if not clip(*spoken([readings[name] for name in names]), *window)[0].size]
+        if not mute and len(found) >= asked:
+            return cls("metric", found)
+        who = [", then ".join(names) for names in mute]
+        if len(found) < asked:
+            who.append(f"{asked - len(found)} of {asked} engines")
+        return cls("pool", why_pool=f"turns name no engine, and of {' and '.join(who)} no reading tells of the window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +310,11 @@ def _train_unit(spec: RunSpec, timeline: Timeline) -> UnitAccount:
     )
 
 
-def _silent(spec: RunSpec, engines: tuple[str, ...]) -> tuple[str, ...]:
-    """Names for replicas that the spec asked for and no turn came from: their GPUs count too."""
-    replicas = spec.gpus.rollout // spec.rollout_tp
-    return tuple(f"no turn seen {i + 1}" for i in range(replicas - len(engines)))
+def _titles(owners: Sequence[tuple[str, ...] | None], pool: str) -> list[str]:
+    """A name for each rollout unit; a replica that the spec asked for and no turn came from is one too."""
+    silent = 0
+    titles = []
+    for names in owners:
+        silent += names == ()
+        titles.append(pool if names is None else ", then ".join(names) or f"no turn seen {silent}")
+    return titles

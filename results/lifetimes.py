@@ -47,14 +47,14 @@ def lifetimes(run: RunTables, tracks: Tracks, window: Window, left: Ns) -> Lifet
     for engine in (UNKNOWN, *range(len(tracks.engines))):
         mine = tracks.turn_engine == engine
         name = None if engine == UNKNOWN else tracks.engines[engine]
-        others = of_unit(syncs, name, tracks.engines)
+        others = of_unit(syncs, None if name is None else (name,), tracks.engines)
         paused += float(overlap(begin[mine], np.maximum(stop[mine], begin[mine]), others).sum()) / 1e9
         series = None if name is None else readings.get(name)
         mine_open = (begin[mine], np.maximum(stop[mine], begin[mine]))
         if series is None:
             told = told and bool((mine_open[0] == mine_open[1]).all())
             continue
-        share = known_share(series, mine_open, low, high)
+        share = known_share((series,), mine_open, low, high)
         told = told and (share is None or share >= KNOWN_SHARE)
         starts, ends = clip(*unserved(series, (turns.start[mine], turn_end[mine])), low, high)
         unserved_s += float((ends - starts - overlap(starts, ends, others)).sum()) / 1e9

@@ -22,6 +22,7 @@ from results.phases import PhaseRow, phase_rows
 from results.running import RunningWork, running_work
 from results.schema import TABLES
 from results.selection import Selection, selection
+from results.served import KNOWN_SHARE
 from results.staleness import Staleness, staleness
 from results.stats import mean
 from results.store import RunTables
@@ -249,7 +250,8 @@ def _rates(figures: Figures, rates: Throughput) -> None:
 
 def _account(figures: Figures, account: Account, rows: tuple[PhaseRow, ...], window: Window) -> None:
     worst, units = account.worst, len(account.units)
-    where = f"of unit {worst.unit}, the worst of {units} ({account.granularity} granularity)"
+    grain = f"{account.granularity} granularity" + (f": {account.why_pool}" if account.why_pool else "")
+    where = f"of unit {worst.unit}, the worst of {units} ({grain})"
     allowed = f"{worst.other_s:.3f} s, allowed {account.allowed_other_s:.3f} s"
     verdict = "ok" if account.covered else "bad"
     figures.put("coverage_ratio", "ratio", account.coverage, n=units, note=where, verdict=verdict)
@@ -292,7 +294,8 @@ def _account(figures: Figures, account: Account, rows: tuple[PhaseRow, ...], win
 
 def _queued(account: Account) -> tuple[float | None, str]:
     """Share of the window that the rollout pool's units had turns open and ran none; else why it is not known."""
-    if account.evidence != ENGINE:
+    shares = [unit.engine_known for unit in account.units if unit.engine_known is not None]
+    if account.evidence != ENGINE or min(shares, default=0.0) < KNOWN_SHARE:
         return None, "the engines' own running counts are not known for the time with a turn open"
     side = next(unit.pool for unit in account.units if unit.pool != Pool.TRAIN.value)
     return account.pool_seconds(side).get(Class.QUEUED.value, 0.0) / account.window_s, ""

@@ -1,5 +1,6 @@
 """What a rollout unit did at every instant: its turns, tool calls and trajectories, and what it waited for."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,13 +12,11 @@ from harness.protocol.spec import Placement
 from results.classes import CODES, OTHER_CODE, ROLLOUT_REGION, Class
 from results.engine_samples import Series
 from results.intervals import NO_NS, Ns, Timeline, clip, grid_of, level, merge
-from results.served import by_metric, unserved
+from results.served import by_metric, joined, spoken, unserved
 from results.store import RunTables
 from results.tracks import UNKNOWN, Tracks, last_turn_before
 
 _ROWS = ("start_ns", "end_ns", "engine")
-SILENT = -2  # the index of an engine that no turn came from
-NO_IDLE = (NO_NS, NO_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,7 @@ class Work:
     lives: tuple[Ns, Ns]
     idle: tuple[Ns, Ns] = (NO_NS, NO_NS)  # of turns, where a reading says that the engine ran none
     away: tuple[Ns, Ns] = (NO_NS, NO_NS)  # of `lives`, where each generates, on whatever engine
+    spoken: tuple[Ns, Ns] | None = None  # where readings say what runs; None: the clients know
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +61,31 @@ def pool_work(tracks: Tracks) -> Work:
     )
 
 
-def engine_work(tracks: Tracks, placed: Placed, engine: int, series: Series | None = None) -> Work:
-    """The work of one engine: its index in `tracks.engines`, or SILENT. `series`: its own readings."""
-    turns, mine, its_tools = tracks.turns, tracks.turn_engine == engine, placed.tool_engine == engine
-    open_turns = (turns.start[mine], turns.end[mine])
+def engine_work(tracks: Tracks, placed: Placed, names: Sequence[str], readings: Mapping[str, Series]) -> Work:
+    """The work of one replica, by the names that its server had (none: no turn came from it), and its own readings."""
+    turns = tracks.turns
+    numbers = [tracks.engines.index(name) for name in names]
+    mine, its_tools = np.isin(tracks.turn_engine, numbers), np.isin(placed.tool_engine, numbers)
+    idle = []
+    for number, name in zip(numbers, names, strict=True):
+        if name in readings:
+            asked = tracks.turn_engine == number
+            idle.append(unserved(readings[name], (turns.start[asked], turns.end[asked])))
     return Work(
-        open_turns,
+        (turns.start[mine], turns.end[mine]),
         (tracks.turn_submitted[mine], turns.end[mine]),
         (tracks.tools.start[its_tools], placed.tool_end[its_tools]),
         (turns.start[mine], placed.stay_end[mine]),
-        NO_IDLE if series is None else unserved(series, open_turns),
+        joined(idle),
     )
 
 
-def metric_work(tracks: Tracks, series: Series | None) -> Work:
-    """The work of an engine that turns don't name: what it says it runs; trajectories belong to the pool."""
+def metric_work(tracks: Tracks, series: Sequence[Series]) -> Work:
+    """The work of a replica that turns don't name: what it says it runs; trajectories belong to the pool."""
     whole = pool_work(tracks)
-    running, stuck = (NO_IDLE, NO_IDLE) if series is None else by_metric(series)
-    return replace(whole, turns=running, idle=stuck, away=whole.turns)
+    told = [by_metric(each) for each in series]
+    running, stuck = joined([runs for runs, _ in told]), joined([waits for _, waits in told])
+    return replace(whole, turns=running, idle=stuck, away=whole.turns, spoken=spoken(series))
 
 
 def _tool_end(tracks: Tracks) -> Ns:
@@ -161,9 +168,9 @@ def _closed(run: RunTables, high: int) -> tuple[Ns, Ns]:
     return times[shut], np.concatenate((times[1:], [max(high, int(times[-1]))]))[shut] if times.size else NO_NS
 
 
-def of_unit(rows: pd.DataFrame, name: str | None, engines: tuple[str, ...]) -> tuple[Ns, Ns]:
-    """Intervals of one unit: its own, and those that name no known engine."""
-    mine = rows if name is None else rows[~rows["engine"].isin(engines) | (rows["engine"] == name)]
+def of_unit(rows: pd.DataFrame, names: Sequence[str] | None, engines: tuple[str, ...]) -> tuple[Ns, Ns]:
+    """Intervals of one unit (None: the pool): of any of its names, and those that name no known engine."""
+    mine = rows if names is None else rows[~rows["engine"].isin(engines) | rows["engine"].isin(list(names))]
     return mine["start_ns"].to_numpy(np.int64), mine["end_ns"].to_numpy(np.int64)
 
 
@@ -177,19 +184,25 @@ class Unit:
     blocked_s: float  # a turn was open and the unit not paused, while the train unit was in a weight sync
 
 
-def rollout_unit(shared: Shared, work: Work, name: str | None, engines: tuple[str, ...], colocated: bool) -> Unit:
-    """One rollout unit's classes, and what happened beside them."""
-    sync, offload = of_unit(shared.syncs, name, engines), of_unit(shared.offloads, name, engines)
-    mine = (work.turns, work.wants, work.tools, work.lives, work.idle, work.away)
+def rollout_unit(
+    shared: Shared, work: Work, names: Sequence[str] | None, engines: tuple[str, ...], colocated: bool
+) -> Unit:
+    """One rollout unit's classes, and what happened beside them. `names`: of its server; None: the pool as one."""
+    sync, offload = of_unit(shared.syncs, names, engines), of_unit(shared.offloads, names, engines)
+    spoken_for = work.spoken or (NO_NS, NO_NS)
+    mine = (work.turns, work.wants, work.tools, work.lives, work.idle, work.away, spoken_for)
     marks = (shared.down, sync, offload, *mine, shared.lives, shared.waits)
     grid = grid_of(shared.low, shared.high, shared.train.edges, *(times for pair in marks for times in pair))
     running, here, anywhere = (level(*each, grid) for each in (work.turns, work.lives, shared.lives))
-    here = here - level(*work.away, grid)
+    away = level(*work.away, grid)
+    here = here - away
     unserved_here = level(*work.idle, grid)
     evidence = {
         Class.DOWN: level(*shared.down, grid) > 0,
         Class.WEIGHT_SYNC: level(*sync, grid) > 0,
         Class.OFFLOAD: level(*offload, grid) > 0,
+        # Turns are open somewhere in the pool, and no reading says whether this engine ran any of them: no one knows.
+        Class.OTHER: (away > 0) & (level(*spoken_for, grid) == 0) & (work.spoken is not None),
         # One turn that no reading speaks for is enough: then the client's word stands.
         Class.QUEUED: (unserved_here > 0) & (unserved_here >= running),
         Class.GENERATING: running > 0,

@@ -1,5 +1,7 @@
 """What engines' readings say of the turns that clients have open: served, or waiting for an engine that runs none."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -54,11 +56,23 @@ def by_metric(series: Series) -> tuple[Held, Held]:
     return (np.repeat(starts, each), np.repeat(ends, each)), (starts[stuck], ends[stuck])
 
 
-def known_share(series: Series, turns: Held, low: int, high: int) -> float | None:
+def spoken(series: Sequence[Series]) -> Held:
+    """The stretches for which a reading of one of them says how many requests ran."""
+    parts = [held(each.known("running_requests")[0], each.reach_ns) for each in series]
+    return joined(parts)
+
+
+def joined(parts: Sequence[Held]) -> Held:
+    """All stretches of several lists in one."""
+    if not parts:
+        return NO_NS, NO_NS
+    return np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
+
+
+def known_share(series: Sequence[Series], turns: Held, low: int, high: int) -> float | None:
     """How much of the time with a turn open, within [low, high), a reading speaks for; None: no turn was open."""
     starts, ends = merge(np.maximum(turns[0], low), np.minimum(turns[1], high))
     whole = int((ends - starts).sum())
     if not whole:
         return None
-    at, _ = series.known("running_requests")
-    return float(overlap(starts, ends, held(at, series.reach_ns)).sum()) / whole
+    return float(overlap(starts, ends, spoken(series)).sum()) / whole

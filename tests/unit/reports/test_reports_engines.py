@@ -110,8 +110,19 @@ def test_what_an_engine_does_not_tell_is_a_dash_and_too_few_readings_leave_the_c
 
 
 def test_an_engine_known_by_its_metric_only_is_said_to_be_so() -> None:
-    text = _text(replace(ACCOUNT, granularity="metric"), EnginesUse(engines=(USE,), reason=None))
+    use = EnginesUse(engines=(USE,), reason=None)
+    text = _text(replace(ACCOUNT, granularity="metric"), use)
     assert "Turns don't name their engine" in text
+    assert "they speak for 98.0% of the time with a turn open" in text
+    quiet = replace(ACCOUNT, granularity="metric", units=(replace(UNIT, engine_known=None),))
+    assert "no turn was open in the pool" in _text(quiet, use)
+
+
+def test_a_pool_that_is_one_unit_because_an_engine_is_silent_says_so() -> None:
+    account = replace(ACCOUNT, granularity="pool", evidence="client", why_pool="of e1 no reading tells of the window")
+    text = _text(account, EnginesUse(engines=(USE,), reason=None))
+    assert "The rollout pool is one unit: of e1 no reading tells of the window." in text
+    assert "an upper bound" in text
 
 
 def test_without_numbers_the_reason_stands_there() -> None:

@@ -203,6 +203,8 @@ class Story:
             elsewhere += turns  # on whichever engine: nobody knows
             here = [life for life in here if life not in turns]
             told = self.reading(unit, t)
+            if told is None and turns:  # one of them may run here: nothing shows that any does, nor that none does
+                return "other"
             if told is not None and (told[1] > 0 or told[2] > 0):
                 return "generating" if told[1] > 0 else "queued"
         elif turns:
@@ -267,7 +269,7 @@ class Story:
 
     def history(self) -> History:
         """The tables' rows."""
-        made = History(self.placement)
+        made = History(self.placement, {"rollout_tp": 1})  # two replicas, whatever the placement
         for number, life in enumerate(self.lives):
             _record(made, f"t{number}", life, self.named)
         for place, engine in enumerate(ENGINES):  # both are known from before the window
@@ -287,6 +289,9 @@ class Story:
             made.process("controller", hello / 1e3, None if bye is None else bye / 1e3)
         if self.engines_bye is not None:
             made.process("rollout", (BEGIN - 30) / 1e3, self.engines_bye / 1e3)
+        for name in ENGINES if self.readings else ():
+            if name not in self.readings:  # it was asked, and its page never answered
+                made.add("engine_samples", engine=name, mono_ns=10**12, uncertainty_ns=0, reason="HTTP 500")
         for name, rows in self.readings.items():
             for at, running, waiting in rows:
                 values = {"running_requests": float(running), "waiting_requests": float(waiting)}
@@ -379,11 +384,13 @@ def stories(draw: st.DrawFn, placement: str, grain: str) -> Story:
         engines_bye=draw(st.sampled_from([None, None, None, 105])),
     )
     if grain == "metric" or (grain == "engine" and draw(st.sampled_from((True, True, False)))):
-        for engine in ENGINES:
+        gaps = st.one_of(st.integers(4, 15), st.integers(4, 15), st.integers(4, 60))  # some, longer than is believed
+        answer = draw(st.sampled_from((ENGINES, ENGINES, ENGINES, ENGINES[:1], ENGINES[1:])))
+        for engine in answer:
             at, rows = BEGIN, []
             for gap, running, waiting in draw(
                 st.lists(
-                    st.tuples(st.integers(4, 15), st.sampled_from((0, 0, 0, 1, 2)), st.integers(0, 2)),
+                    st.tuples(gaps, st.sampled_from((0, 0, 0, 1, 2)), st.integers(0, 2)),
                     min_size=5,
                     max_size=12,
                 )

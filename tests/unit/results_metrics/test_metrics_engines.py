@@ -16,6 +16,7 @@ from results.engine_samples import HELD_PERIODS, series_of
 from results.engine_use import engines_use
 from results.lifetimes import lifetimes
 from results.metrics import compute
+from results.replicas import replicas
 from results.served import held, unserved
 from results.throughput import Lives
 from results.tracks import tracks
@@ -180,6 +181,87 @@ def test_where_turns_name_no_engine_the_engines_own_counts_make_the_units() -> N
     assert _labels(second) == ["queued"] * 4 + ["empty"] * 6 + after
     assert first.mean_running == pytest.approx(2.0)
     assert [unit.gpus for unit in (first, second)] == [1.0, 1.0]
+
+
+def _pool_of_two(until: float = 20) -> History:
+    """Two engines that turns don't name: the first runs two turns until 10, the second none."""
+    history = History("async")
+    for name in ("a", "b"):
+        history.life(name, 0, until)
+        history.turn(name, 0, 10)
+        history.tool(name, 10, 15)
+    for t in range(END):
+        reading(history, t + 0.5, "e0", running_requests=2 if t < 10 else 0, waiting_requests=0)
+    return history
+
+
+@pytest.mark.parametrize("failed", [0, END], ids=["never asked", "HTTP 500"])
+def test_an_engine_that_never_answered_makes_the_pool_one_unit_and_is_not_called_idle(failed: int) -> None:
+    history = _pool_of_two()
+    for t in range(failed):
+        history.add("engine_samples", engine="e1", mono_ns=ns(t + 0.5), reason="HTTP 500")
+    account = _account(history)
+    assert (account.granularity, account.evidence) == ("pool", "client")
+    assert account.why_pool == "turns name no engine, and of 1 of 2 engines no reading tells of the window"
+    expected = ["generating"] * 10 + ["tool_wait"] * 5 + ["agent"] * 5 + ["other"] * 10
+    assert _labels(_unit(account, "rollout")) == expected
+    compute(history.run())
+
+
+def test_while_an_engine_does_not_answer_nobody_knows_what_it_does_unless_no_turn_is_open() -> None:
+    history = _pool_of_two()
+    for t in (*range(2), *range(8, END)):  # out from 1.5 to 8.5: believed for two periods to either side
+        reading(history, t + 0.5, "e1", running_requests=0, waiting_requests=0)
+    account = _account(history)
+    assert (account.granularity, account.why_pool) == ("metric", None)
+    after = ["tool_wait"] * 5 + ["agent"] * 5 + ["other"] * 10
+    assert _labels(_unit(account, "e0")) == ["generating"] * 10 + after
+    second = _unit(account, "e1")
+    # The readings of 1.5 and 8.5 speak until 3.5 and from 6.5.
+    assert second.seconds["other"] == pytest.approx(3 + 10)
+    assert second.seconds["empty"] == pytest.approx(7)
+    assert second.engine_known == pytest.approx(0.7)
+    assert compute(history.run()).figures["queued_share"].value is None
+    quiet = History("async")  # the same, and no turn is open meanwhile
+    quiet.life("a", 0, 20)
+    quiet.tool("a", 0, 20)
+    for engine, asked in (("e0", range(END)), ("e1", (0, 1, *range(25, END)))):
+        for t in asked:
+            reading(quiet, t + 0.5, engine, running_requests=0, waiting_requests=0)
+    for engine in ("e0", "e1"):
+        assert _labels(_unit(_account(quiet), engine)) == ["tool_wait"] * 20 + ["other"] * 10
+
+
+def test_a_page_without_the_running_count_tells_nothing_of_its_engine() -> None:
+    history = _pool_of_two()
+    for t in range(END):
+        reading(history, t + 0.5, "e1", kv_cache_ratio=0.5)
+    assert _account(history).why_pool == "turns name no engine, and of e1 no reading tells of the window"
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["turns", "readings"])
+def test_an_engine_that_is_back_on_another_address_is_the_same_replica(named: bool) -> None:
+    history = History("async")
+    history.life("a", 0, END)
+    history.life("b", 0, END)
+    for name, engine, start, end in (("a", "e0", 0, 30), ("b", "e1", 0, 10), ("b", "e2", 20, 30)):
+        history.turn(name, start, end, engine if named else None)
+        for t in range(start, end):
+            reading(history, t + 0.5, engine, running_requests=1, waiting_requests=0)
+    account = _account(history)
+    assert account.granularity == ("engine" if named else "metric")
+    assert [(unit.unit, unit.gpus) for unit in account.units] == [("train", 2), ("e0", 1.0), ("e1, then e2", 1.0)]
+    seconds = _unit(account, "e1, then e2").seconds
+    assert seconds["generating"] == pytest.approx(20.0 if named else 23.0)  # a reading speaks for 2 s to either side
+    assert account.pool_seconds("rollout")["generating"] == pytest.approx(25.0 if named else 26.5)
+
+
+def test_servers_that_were_there_at_the_same_time_are_replicas_of_their_own() -> None:
+    assert replicas({"a": (0, 10), "b": (2, 5), "c": (5, 9), "d": (12, 15)}, 2) == (("a",), ("b", "c", "d"))
+    assert replicas({"a": (0, 10), "b": (2, 5), "c": (4, 9)}, 2) == (("a",), ("b",), ("c",))  # the spec is wrong
+    assert replicas({"a": (0, 3), "b": (5, 9)}, 2) == (("a",), ("b",))
+    assert replicas({"a": (0, 3), "b": (5, 9), "c": (10, 11)}, 1) == (("a", "b", "c"),)
+    assert replicas({}, 1) == ()
 
 
 def test_trajectory_seconds_tell_what_queued_by_the_engines_readings_and_still_close() -> None:
