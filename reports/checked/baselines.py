@@ -1,6 +1,7 @@
 """A baseline in words, for the terminal."""
 
-from results.baselines.check import LEAST_OCCASIONS, LEAST_RUNS, cell_name, occasions
+from results.baselines.check import LEAST_OCCASIONS, LEAST_RUNS, cell_name
+from results.baselines.occasions import occasions
 from results.baselines.store import Baseline
 
 

@@ -11,7 +11,8 @@ from results.comparing.claims import Gate
 def document(cells: Sequence[CellCheck]) -> dict[str, Any]:
     """Everything that the page says, as JSON values; unknown is null.
 
-    Changes are shares (0.1: 10 % worse) where `kind` is `ratio`, else differences in the measure's unit.
+    Changes, tolerances and standard deviations are shares (0.1: 10 % worse) where `kind` is `ratio`, else in the
+    measure's unit.
     """
     return {"outcome": outcome(cells).value, "cells": [_cell(cell) for cell in cells]}
 
@@ -27,13 +28,14 @@ def _cell(cell: CellCheck) -> dict[str, Any]:
         "thin": list(cell.thin),
         "left_out": list(cell.left_out),
         "notes": list(cell.notes),
+        "doubts": list(cell.doubts),
         "differences": list(cell.differences),
-        "gates": [_gate(one) for one in cell.gates],
+        "gates": [_gate(one, cell) for one in cell.gates],
     }
 
 
-def _gate(one: Gate) -> dict[str, Any]:
-    contrast = one.contrast
+def _gate(one: Gate, cell: CellCheck) -> dict[str, Any]:
+    contrast, spread = one.contrast, cell.spreads.get(one.measure.name)
     return {
         "measure": one.measure.name,
         "unit": one.measure.unit,
@@ -41,10 +43,13 @@ def _gate(one: Gate) -> dict[str, Any]:
         "failed": one.failed,
         "underpowered": one.underpowered,
         "worse_by": one.change,
+        "tolerance": cell.tolerances[one.measure.name],
         "estimate": None if contrast is None else contrast.estimate,
         "low": None if contrast is None else contrast.low,
         "high": None if contrast is None else contrast.high,
         "p_holm": one.p_adjusted,
         "smallest_change_found": one.detectable,
+        "sd_between_occasions": None if spread is None else spread.between,
+        "sd_within_an_occasion": None if spread is None else spread.within,
         "why": one.why,
     }

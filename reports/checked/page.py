@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from reports.markdown import Footnotes, code, escape, number, percent, plural, table
+from results.baselines import between
 from results.baselines.check import LEAST_OCCASIONS, LEAST_RUNS, CellCheck, Outcome
 from results.baselines.store import Baseline
 from results.comparing.claims import GATE_RULE, Gate, GateRule
+from results.comparing.measures import MEASURES
 
 _WORDS = {
     Outcome.PASSED: "passed: no regression",
@@ -40,8 +42,8 @@ def page(cells: Sequence[CellCheck], baseline: Baseline, rule: GateRule = GATE_R
         f"one-sided, Holm-corrected, {percent(rule.alpha)} false alarms for the whole check. It is underpowered when a "
         f"worsening of {percent(rule.most_detectable)} would be missed more often than {percent(1 - rule.power)}, or "
         f"with fewer than {LEAST_RUNS} baseline runs from {LEAST_OCCASIONS} occasions. "
-        "The test takes runs as independent: where nights differ by more than the runs of one night, there are more "
-        "false alarms than that (with 5% between nights and 1% within, about one check in ten).",
+        f"From {between.LEAST_OCCASIONS} occasions in the baseline on, the test allows for occasions that differ by "
+        "more than their runs do.",
         "",
     ]
     if baseline.ignored:
@@ -60,19 +62,47 @@ def _cell(cell: CellCheck, notes: Footnotes) -> list[str]:
     if cell.problems or cell.thin:
         lines.append("")
     if cell.gates:
-        header = ["measure", "outcome", "change", "95% interval", "p (Holm)", "smallest change found"]
-        lines += [*table(header, [_gate(one, notes) for one in cell.gates], "ll"), ""]
-    for title, said in (("Differs from the baseline", cell.differences), ("Left out", (*cell.left_out, *cell.notes))):
+        header = ["measure", "outcome", "change", "95% interval", "p (Holm)", "tolerance", "smallest change found"]
+        rows = [_gate(one, cell.tolerances[one.measure.name], notes) for one in cell.gates]
+        lines += [*table(header, rows, "ll"), "", *_occasions(cell)]
+    for title, said in (
+        ("Doubts", cell.doubts),
+        ("Differs from the baseline", cell.differences),
+        ("Left out", (*cell.left_out, *cell.notes)),
+    ):
         if said:
             lines += [f"{title}:", "", *(f"- {escape(line)}" for line in said), ""]
     runs = ", ".join(code(run) for run in cell.candidates)
     return [*lines, f"<sub>new: {runs}</sub>", ""]
 
 
-def _gate(one: Gate, notes: Footnotes) -> list[str]:
+def _occasions(cell: CellCheck) -> list[str]:
+    """What the baseline's occasions tell of how much nights differ, or that they tell nothing."""
+    if not cell.spreads:
+        if cell.occasions >= between.LEAST_OCCASIONS:
+            return []
+        return [
+            f"{plural(cell.occasions, 'occasion')}: how much nights differ is not known, and the test takes runs as "
+            "independent. Where nights differ by 5% and the runs of one by 1%, about one check in ten of runs that did "
+            f"not change fails. From {between.LEAST_OCCASIONS} occasions on it is tested.",
+            "",
+        ]
+    told = []
+    for name, spread in cell.spreads.items():
+        ratio = MEASURES[name].kind == "ratio"
+        shown = [
+            "unknown" if sd is None else percent(sd) if ratio else number(sd) for sd in (spread.between, spread.within)
+        ]
+        told.append(f"{escape(name)} {shown[0]} and {shown[1]}")
+    return [f"Runs vary from occasion to occasion, and within one, by (standard deviations): {'; '.join(told)}.", ""]
+
+
+def _gate(one: Gate, tolerance: float, notes: Footnotes) -> list[str]:
     contrast = one.contrast
+    allowed = percent(tolerance) if one.measure.kind == "ratio" else number(tolerance)
     if contrast is None or one.change is None:
-        return [escape(one.measure.name), "**failed**: " + escape(one.why), *[notes.unknown(one.why)] * 4]
+        unknown = notes.unknown(one.why)
+        return [escape(one.measure.name), "**failed**: " + escape(one.why), *[unknown] * 3, allowed, unknown]
     said = "**failed**" if one.failed else "underpowered" if one.underpowered else _seen(one)
     why = one.why or "there is no spread to tell it from"
     ratio = contrast.kind == "ratio"
@@ -99,7 +129,7 @@ def _gate(one: Gate, notes: Footnotes) -> list[str]:
         least = notes.unknown(why)
     else:
         least = percent(one.detectable) if ratio else number(one.detectable)
-    return [escape(one.measure.name), said, signed(shown(contrast.estimate)), interval, p, least]
+    return [escape(one.measure.name), said, signed(shown(contrast.estimate)), interval, p, allowed, least]
 
 
 def _seen(one: Gate) -> str:

@@ -1,26 +1,26 @@
 """A check of new runs against the baseline's: per cell, a few gating measures, and what makes a run no candidate.
 
-The statistics are `results.comparing.claims.gate`. What is added here is what a gate must not let pass unseen: a run
-that stopped early, a measure that is missing, a baseline too thin to show anything.
+The statistics are `results.comparing.claims.gate`, of contrasts in which occasions vary too (`between`). What is added
+here is what a gate must not let pass unseen: a run that stopped early or did other work, a measure that is missing, a
+baseline too thin to show anything, new runs that are a mixture.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import pairwise
 
 from harness.protocol.errors import SpecError
+from results.baselines.between import Spread, over_occasions
+from results.baselines.fit import DEFAULT_GATES, baseline_of, doubts, mixed, unfit, unknown, without
+from results.baselines.occasions import grouped, occasions
+from results.baselines.work import work_differs
 from results.comparing.claims import GATE_RULE, Compared, Gate, GateRule, gate
 from results.comparing.measures import MEASURES, Measure, RunMeasures
 
-DEFAULT_GATES = ("step_time_s", "phase_train_s", "goodput_tokens_per_s_gpu")
 LEAST_RUNS = 5  # of a baseline
 LEAST_OCCASIONS = 2  # that they come from: runs of one evening share its weather
 LEAST_CANDIDATES = 2  # a single run is never gated: how it would vary is not seen
-OCCASION = timedelta(hours=6)  # runs that began further apart are of two occasions
-MACHINE = ("cpu", "cores", "gpus", "gpu_count")  # what must be equal; driver and kernel may differ, and are listed
 
 
 class Outcome(StrEnum):
@@ -35,7 +35,9 @@ class Outcome(StrEnum):
 class CellCheck:
     """One cell's check. `problems` make it fail and `thin` make it underpowered, whatever its gates say.
 
-    `candidates`, `baseline`: run ids. `left_out`: baseline runs that do not count, and why.
+    `candidates`, `baseline`: run ids. `left_out`: baseline runs that do not count, for all or for one measure, and why.
+    `tolerances`: of each gate, a share for a ratio, else in the measure's unit. `spreads`: how runs vary between
+    occasions and within one, by measure, where the baseline has occasions enough to tell.
     """
 
     cell: str
@@ -47,6 +49,9 @@ class CellCheck:
     thin: tuple[str, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
+    doubts: tuple[str, ...]  # what runs say of themselves that no number shows
+    tolerances: Mapping[str, float]
+    spreads: Mapping[str, Spread]
     differences: tuple[str, ...]  # versions and machine facts in which candidates and baseline differ
 
     @property
@@ -62,13 +67,6 @@ class CellCheck:
 def cell_name(run: RunMeasures) -> str:
     """The name of a run's cell: what runs must share to be held against each other."""
     return f"{run.framework}-{run.placement}-{run.spec_digest[:12]}"
-
-
-def occasions(runs: Iterable[RunMeasures]) -> int:
-    """On how many occasions runs were made; those without a start on record are of no occasion."""
-    read = [datetime.fromisoformat(run.started_utc) for run in runs if run.started_utc]
-    starts = sorted(start if start.tzinfo else start.replace(tzinfo=UTC) for start in read)
-    return bool(starts) + sum(later - earlier > OCCASION for earlier, later in pairwise(starts))
 
 
 def gates_named(words: Sequence[str]) -> dict[str, float | None]:
@@ -126,8 +124,48 @@ def _cell(
     gates: Mapping[str, float | None] | None,
     rule: GateRule,
 ) -> CellCheck:
-    problems = [f"{run.run_id}: {problem}" for run in runs for problem in (*run.problems, *_lost(run))]
-    held, left_out = _baseline(runs, known)
+    problems = [f"{run.run_id}: {reason}" for run in runs for reason in unfit(run)]
+    held, left_out = baseline_of(runs, known)
+    usable = [run for run in runs if not run.problems]
+    shown, seen = work_differs(held, [run for run in runs if not unfit(run)])
+    thin = _thin(held, runs)
+    named, notes = _gates(gates, held, usable)
+    compared: list[Compared] = []
+    spreads: dict[str, Spread] = {}
+    for measure in (MEASURES[one] for one in named) if held and usable else ():
+        good, lacking = _with(held, measure)
+        left_out += lacking
+        weak = _weak(measure, good, usable, lost=bool(lacking))
+        thin += weak
+        missing = any(unknown(run.value(measure.name)) for run in usable)  # fails, whatever the baseline has
+        if (good or missing) and not any(_vanished(run, measure) for run in usable):
+            material, spread = _compared(measure, good, usable, rule.alpha / len(named))
+            compared.append(material)
+            if spread is not None:
+                spreads[measure.name] = spread
+    tolerances = {one: rule.tolerance if given is None else given for one, given in named.items()}
+    judged = gate(compared, rule=rule, tolerances=tolerances)
+    if held and usable and not judged:
+        thin.append("no measure gates")
+    return CellCheck(
+        cell=name,
+        candidates=tuple(run.run_id for run in runs),
+        baseline=tuple(run.run_id for run in held),
+        occasions=occasions(held),
+        gates=judged,
+        problems=(*problems, *shown),
+        thin=tuple(thin),
+        left_out=tuple(left_out),
+        notes=tuple(notes),
+        doubts=(*seen, *doubts(runs, held)),
+        tolerances=tolerances,
+        spreads=spreads,
+        differences=_differences(held, runs),
+    )
+
+
+def _thin(held: Sequence[RunMeasures], runs: Sequence[RunMeasures]) -> list[str]:
+    """What leaves the whole cell undecided."""
     thin = []
     if not held:
         thin.append("the baseline has no run of this cell on such a machine: `bench baseline accept RUN --why ...`")
@@ -137,93 +175,74 @@ def _cell(
         thin.append(f"the baseline's runs come from {seen} occasion(s); at least {LEAST_OCCASIONS} are needed")
     if len(runs) < LEAST_CANDIDATES:
         thin.append(f"{len(runs)} new run; at least {LEAST_CANDIDATES} are needed, a single one is never gated")
-    for fact in MACHINE:
-        if len(seen_on := sorted({str(run.machine.get(fact)) for run in runs})) > 1:
-            thin.append(f"the new runs are of different machines ({fact}: {', '.join(seen_on)}): check them apart")
-    usable = [run for run in runs if not run.problems]
-    named, notes = _gates(gates, held, usable)
-    judged: tuple[Gate, ...] = ()
-    if held and usable:
-        compared = [_compared(MEASURES[one], held, usable) for one in named]
-        tolerances = {one: tolerance for one, tolerance in named.items() if tolerance is not None}
-        judged = gate(compared, rule=rule, tolerances=tolerances)
-        if not judged:
-            thin.append("no measure gates")
-    return CellCheck(
-        cell=name,
-        candidates=tuple(run.run_id for run in runs),
-        baseline=tuple(run.run_id for run in held),
-        occasions=occasions(held),
-        gates=judged,
-        problems=tuple(problems),
-        thin=tuple(thin),
-        left_out=tuple(left_out),
-        notes=tuple(notes),
-        differences=_differences(held, runs),
-    )
+    return [*thin, *mixed(runs)]
 
 
-def _baseline(runs: Sequence[RunMeasures], known: Sequence[RunMeasures]) -> tuple[list[RunMeasures], list[str]]:
-    """The runs that count, and those that don't: of another machine, another granularity, or among the candidates."""
-    held, left_out = [], []
-    own = {run.run_id for run in runs}
-    machine = {fact: {run.machine.get(fact) for run in runs} for fact in MACHINE}
-    granularity = {run.granularity for run in runs if run.granularity is not None}
-    for run in known:
-        other = [fact for fact in MACHINE if run.machine.get(fact) not in machine[fact]]
-        if run.run_id in own:
-            left_out.append(f"{run.run_id}: it is checked itself")
-        elif other:
-            left_out.append(f"{run.run_id}: another machine ({other[0]}: {run.machine.get(other[0])})")
-        elif granularity and run.granularity not in granularity:
-            left_out.append(f"{run.run_id}: accounts by {run.granularity}, the new runs' by {'/'.join(granularity)}")
-        elif run.problems:
-            left_out.append(f"{run.run_id}: {run.problems[0]}")
-        else:
-            held.append(run)
-    return held, left_out
+def _with(held: Sequence[RunMeasures], measure: Measure) -> tuple[list[RunMeasures], list[str]]:
+    """The baseline's runs that have a measure, and those that are left out of its test."""
+    why = {run.run_id: without(run, measure) for run in held}
+    good = [run for run in held if not why[run.run_id]]
+    return good, [f"{run_id}, for {measure.name}: {reason}" for run_id, reason in why.items() if reason]
+
+
+def _weak(measure: Measure, good: Sequence[RunMeasures], usable: Sequence[RunMeasures], *, lost: bool) -> list[str]:
+    """What leaves one measure undecided: too few baseline runs have it, or new ones have 0 of what should be low."""
+    said = []
+    if lost and len(good) < LEAST_RUNS:
+        said.append(f"{len(good)} baseline run(s) can be judged by {measure.name}; at least {LEAST_RUNS} are needed")
+    elif lost and (seen := occasions(good)) < LEAST_OCCASIONS:
+        said.append(f"baseline runs with {measure.name} come from {seen} occasion(s); {LEAST_OCCASIONS} are needed")
+    if none := [run.run_id for run in usable if _vanished(run, measure)]:
+        said.append(
+            f"{measure.name} is 0 in {', '.join(none)}: less than ever, or no longer measured; no ratio tells which"
+        )
+    return said
+
+
+def _vanished(run: RunMeasures, measure: Measure) -> bool:
+    """Whether there is nothing of what should be low: no worsening, and no ratio either."""
+    return measure.kind == "ratio" and measure.direction == "lower" and run.value(measure.name) == 0
 
 
 def _gates(
     asked: Mapping[str, float | None] | None, held: Sequence[RunMeasures], usable: Sequence[RunMeasures]
 ) -> tuple[dict[str, float | None], list[str]]:
-    """The gates of a cell. A default one that no baseline run has is left out, and said; one asked for never is."""
+    """The gates of a cell. A default one that no run has is left out, and said; one asked for never is."""
     if asked is not None:
         return dict(asked), []
     named: dict[str, float | None] = {}
     notes = []
     for name in DEFAULT_GATES:
-        if held and not any(run.value(name) for run in held) and not any(run.value(name) for run in usable):
+        if held and not any(run.value(name) for run in (*held, *usable)):
             notes.append(f"{name} does not gate: no run has it ({held[0].why(name) or 'it is 0'})")
         else:
             named[name] = None
     return named, notes
 
 
-def _compared(measure: Measure, held: Sequence[RunMeasures], usable: Sequence[RunMeasures]) -> Compared:
-    lacking = next((run for run in (*usable, *held) if _unknown(run.value(measure.name))), None)
-    why = "" if lacking is None else f"{lacking.run_id} has none: {lacking.why(measure.name) or 'not a number'}"
-    return Compared(
+def _compared(
+    measure: Measure, good: Sequence[RunMeasures], usable: Sequence[RunMeasures], level: float
+) -> tuple[Compared, Spread | None]:
+    lacking = next((f"{run.run_id} {why}" for run in usable if (why := without(run, measure))), "")
+    a = [[_value(run, measure) for run in group] for group in grouped(good)]
+    # A new run without a start on record is an occasion of its own: its neighbours are not known.
+    dated = grouped(usable)
+    alone = [[run] for run in usable if not any(run in group for group in dated)]
+    b = [[_value(run, measure) for run in group] for group in (*dated, *alone)]
+    contrast, spread = (None, None) if lacking else over_occasions(a, b, measure.kind, level)
+    material = Compared(
         measure=measure,
-        a=[_finite(run.value(measure.name)) for run in held],
-        b=[_finite(run.value(measure.name)) for run in usable],
-        why_unknown=why,
+        a=[value for group in a for value in group],
+        b=[run.value(measure.name) if not unknown(run.value(measure.name)) else None for run in usable],
+        contrast=contrast,
+        why_unknown=lacking,
     )
+    return material, spread
 
 
-def _finite(value: float | None) -> float | None:
-    return None if _unknown(value) else value
-
-
-def _unknown(value: float | None) -> bool:
-    return value is None or not math.isfinite(value)
-
-
-def _lost(run: RunMeasures) -> tuple[str, ...]:
-    """On GPUs a run without a power figure lost its samples, or its sensors' trust."""
-    if run.device != "cuda" or run.problems or not _unknown(run.value("power_utilisation_ratio")):
-        return ()
-    return (f"no power figure: {run.why('power_utilisation_ratio') or 'not a number'}",)
+def _value(run: RunMeasures, measure: Measure) -> float:
+    value = run.value(measure.name)
+    return math.nan if value is None else value
 
 
 def _differences(held: Sequence[RunMeasures], runs: Sequence[RunMeasures]) -> tuple[str, ...]:

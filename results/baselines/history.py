@@ -1,6 +1,7 @@
 """A cell's measures from night to night, and where they changed.
 
-A point is an occasion: the mean over its runs, of logs for a ratio, so that one long evening counts once. Candidates
+A point is an occasion: the mean over its runs, of logs for a ratio, so that one long evening counts once (and a machine
+that never rests gives one a day). Candidates
 for a change come from PELT (Killick, Fearnhead & Eckley 2012, J. American Statistical Association 107; `ruptures`) with
 a cost of squared error and a penalty of PENALTY x variance x log n, the variance from the differences of neighbours
 (robust: their median absolute value), which a step does not inflate. One is kept when a t test over the points before
@@ -12,7 +13,7 @@ import importlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.protocol.errors import EnvError, SpecError
-from results.baselines.check import OCCASION, cell_name
+from results.baselines.check import cell_name
+from results.baselines.fit import without
+from results.baselines.occasions import began, grouped
 from results.comparing.alike import SIMULATED
 from results.comparing.kept import load_baseline, read_measures, write_measures
 from results.comparing.measures import MEASURES, Measure, RunMeasures
@@ -151,24 +154,16 @@ def series(cell: str, runs: Iterable[RunMeasures], name: str, *, least: float = 
 
 
 def _points(runs: Iterable[RunMeasures], measure: Measure) -> tuple[Point, ...]:
-    dated = sorted(((_start(run), run) for run in runs), key=lambda pair: (pair[0], pair[1].run_id))
-    groups: list[list[tuple[datetime, RunMeasures]]] = []
-    for start, run in dated:
-        value = run.value(measure.name)
-        if value is None or not math.isfinite(value) or (measure.kind == "ratio" and value <= 0):
-            continue
-        if groups and start - groups[-1][-1][0] <= OCCASION:
-            groups[-1].append((start, run))
-        else:
-            groups.append([(start, run)])
     made = []
-    for group in groups:
-        of = [run for _, run in group]
+    for group in grouped(runs):
+        of = [run for run in group if not without(run, measure)]
         value = mean_of([run.value(measure.name) for run in of], measure.kind)
-        assert value is not None  # runs without one were left out above
+        start = began(group[0])
+        if value is None or start is None:
+            continue
         made.append(
             Point(
-                start=group[0][0],
+                start=start,
                 value=value,
                 runs=tuple(run.run_id for run in of),
                 commits=tuple(dict.fromkeys(run.commit for run in of if run.commit)),
@@ -237,8 +232,3 @@ def _least(measure: Measure, least: float) -> float:
 def _machine(run: RunMeasures) -> str:
     facts = ("gpus", "gpu_count", "driver") if run.device == "cuda" else ("cpu", "cores")
     return ", ".join(run.machine.get(fact) or f"{fact} unknown" for fact in facts)
-
-
-def _start(run: RunMeasures) -> datetime:
-    start = datetime.fromisoformat(run.started_utc or "1970-01-01T00:00:00Z")
-    return start if start.tzinfo else start.replace(tzinfo=UTC)

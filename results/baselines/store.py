@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.protocol.errors import SpecError
 from results.baselines import ledger
 from results.baselines.check import cell_name
+from results.baselines.fit import no_baseline
 from results.baselines.ledger import ACCEPT, WITHDRAW, Entry, standing
 from results.comparing.kept import load_baseline, read_measures, rows, write_measures
 from results.comparing.measures import RunMeasures
@@ -96,14 +97,15 @@ def accept(folder: Path, runs: Sequence[RunMeasures], *, who: str, why: str, utc
     """Takes runs into the baseline; returns the cells' names. A run that is in it already is replaced.
 
     Raises:
-        SpecError: a run may not be compared, there is no reason, or `who` is not trusted. Nothing is changed then.
+        SpecError: no check could use a run (`fit.no_baseline`), there is no reason, or `who` is not trusted. Nothing is
+            changed then.
         OSError: a file can't be written.
     """
     if not why.strip():
         raise SpecError("why: empty; say what makes these runs the new standard")
     for run in runs:
-        if run.problems:
-            raise SpecError(f"{run.run_id} can't be a baseline: {run.problems[0]}")
+        if reason := no_baseline(run):
+            raise SpecError(f"{run.run_id} can't be a baseline: {reason}")
     entries = [
         Entry(
             utc=utc, who=who, action=ACCEPT, what=run.run_id, why=why, cell=f"{cell_name(run)}", digest=digest_of(run)
@@ -145,10 +147,12 @@ def withdraw(folder: Path, run_id: str, *, who: str, why: str, utc: str) -> None
 
 def digest_of(run: RunMeasures) -> str:
     """SHA-256 of a run's numbers and of what a check reads beside them: its cell, machine, commit, start and state."""
-    about = [
+    about: list[object] = [
         *(run.run_id, run.spec_digest, run.commit, sorted(run.machine.items(), key=str)),
         *(run.started_utc, run.granularity, run.problems),
     ]
+    if run.lost or run.adherence not in (None, 1.0):  # no such word on whole runs, so that older entries hold
+        about += [run.lost, run.adherence]
     text = json.dumps([about, rows([run]).to_pylist()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -57,7 +57,7 @@ def baseline(folders, tmp_path):
 
 
 def test_passed(folders, baseline, tmp_path, capsys):
-    new = folders(3, first=9, seed=2, prefix="new")
+    new = folders(3, first=9, each=3, seed=2, prefix="new")
     out = [str(tmp_path / name) for name in ("check.xml", "check.md", "summary.md")]
     (tmp_path / "summary.md").write_text("# before\n")
     capsys.readouterr()
@@ -72,7 +72,7 @@ def test_passed(folders, baseline, tmp_path, capsys):
 
 
 def test_a_regression_is_exit_1_and_named(folders, baseline, tmp_path, capsys):
-    new = folders(3, first=9, seed=2, prefix="new", factors={"phase_train_s": 1.2})
+    new = folders(3, first=9, each=3, seed=2, prefix="new", factors={"phase_train_s": 1.2})
     xml = str(tmp_path / "check.xml")
     capsys.readouterr()
     assert call(["check", *new, "--baseline", baseline, "--junit", xml, "--format", "json"]) == 1
@@ -91,14 +91,14 @@ def test_a_regression_is_exit_1_and_named(folders, baseline, tmp_path, capsys):
 
 def test_undecided_is_exit_5_and_no_reader_s_green(folders, baseline, tmp_path, capsys):
     xml = str(tmp_path / "check.xml")
-    assert call(["check", *folders(1, first=9, prefix="new"), "--baseline", baseline, "--junit", xml]) == 5
+    assert call(["check", *folders(1, first=9, each=1, prefix="new"), "--baseline", baseline, "--junit", xml]) == 5
     assert "# Regression check: underpowered" in capsys.readouterr().out
     suite = ElementTree.parse(xml).getroot()[0]
     assert int(suite.get("errors") or 0) >= 1
 
 
 def test_a_measure_that_is_lost_is_exit_1(folders, baseline, capsys):
-    new = folders(3, first=9, seed=2, prefix="new", lost=["step_time_s"])
+    new = folders(3, first=9, each=3, seed=2, prefix="new", lost=["step_time_s"])
     assert call(["check", *new, "--baseline", baseline]) == 1
     assert "not a number" in capsys.readouterr().out
 
@@ -111,7 +111,7 @@ def test_a_measure_that_is_lost_is_exit_1(folders, baseline, capsys):
     ],
 )
 def test_a_wrong_request_is_exit_2_in_one_line(folders, baseline, words, said, capsys):
-    new = folders(1, first=9, prefix="new")
+    new = folders(1, first=9, each=1, prefix="new")
     capsys.readouterr()
     assert call(["check", *new, *(word.format(baseline) for word in words)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -141,7 +141,7 @@ def test_a_gate_of_differences_is_told_in_its_unit(nights):
         ]
 
     named = gates_named(["staleness_at_start_mean"])
-    (cell,) = check(staler(nights(3, first=9, prefix="new"), 1.5), staler(nights(6), 1.0), named)
+    (cell,) = check(staler(nights(3, first=9, each=3, prefix="new"), 1.5), staler(nights(6), 1.0), named)
     (gate,) = cell.gates
     assert value_line(gate) == "staleness_at_start_mean: 0.485 version worse, failed"
     (told,) = document([cell])["cells"][0]["gates"]
@@ -149,7 +149,7 @@ def test_a_gate_of_differences_is_told_in_its_unit(nights):
 
 
 def test_a_stranger_is_told_who_is_trusted(folders, baseline, capsys):
-    new = folders(1, first=9, prefix="new")
+    new = folders(1, first=9, each=1, prefix="new")
     assert call(["baseline", "accept", *new, "--why", "x", "--who", "Bob", "--baseline", baseline]) == 2
     assert "trusted are Ann" in capsys.readouterr().err
     assert call(["baseline", "trust", "Bob", "--why", "runs the nights", "--who", "Ann", "--baseline", baseline]) == 0
@@ -197,7 +197,7 @@ def test_runs_whose_folders_are_gone_are_accepted_from_the_series(folders, tmp_p
 def test_a_folder_without_ledger_and_runs_is_called_so(folders, baseline, tmp_path, capsys):
     empty = tmp_path / "mistyped"
     empty.mkdir()
-    words = ["check", *folders(3, first=10, prefix="new"), "--baseline"]
+    words = ["check", *folders(3, first=10, each=3, prefix="new"), "--baseline"]
     assert call([*words, str(empty)]) == 5
     said = capsys.readouterr().out
     assert "**Nothing to check against**" in said

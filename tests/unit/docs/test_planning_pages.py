@@ -7,7 +7,7 @@ import pytest
 
 from harness.cli.check import UNDERPOWERED
 from reports.planned.planned import plan_page
-from results.baselines import check, history
+from results.baselines import check, history, occasions
 from results.comparing.claims import GATE_RULE
 from results.planner import candidates, priors
 from results.planner.calibration.constants import Calibration, read, write
@@ -93,7 +93,7 @@ def test_the_rules_of_a_check_are_those_of_the_code() -> None:
     assert f"| {UNDERPOWERED} | underpowered" in REGRESSIONS
     assert f"fewer than {check.LEAST_RUNS} usable runs" in REGRESSIONS
     assert f"fewer than {check.LEAST_OCCASIONS} occasions" in REGRESSIONS
-    assert f"within {check.OCCASION.total_seconds() / 3600:.0f} hours" in REGRESSIONS
+    assert f"within {occasions.OCCASION.total_seconds() / 3600:.0f} hours" in REGRESSIONS
     assert f"its own tolerance ({100 * GATE_RULE.tolerance:.0f} %)" in REGRESSIONS
     assert f"error rate is {100 * GATE_RULE.alpha:.0f} %" in REGRESSIONS
     assert f"is above {100 * GATE_RULE.most_detectable:.0f} %" in REGRESSIONS
