@@ -169,7 +169,7 @@ def make_account(
             work = asked = engine_work(tracks, placed, names, readings)
         else:
             work = metric_work(tracks, series)
-        shares.append(known_share(series, asked.turns, low, high) if series else 0.0)
+        shares.append(known_share(series, asked.turns, low, high) if series or names == () else 0.0)
         part = rollout_unit(shared, work, names, engines, colocated)
         generating = part.timeline.codes == CODES[Class.GENERATING]
         running.append((part.running[generating], np.diff(part.timeline.edges)[generating].astype(np.float64)))

@@ -15,7 +15,7 @@ from results.counters import check_counters
 from results.engine_samples import HELD_PERIODS, series_of
 from results.engine_use import engines_use
 from results.lifetimes import lifetimes
-from results.metrics import compute
+from results.metrics import _queued, compute
 from results.replicas import replicas
 from results.served import held, unserved
 from results.throughput import Lives
@@ -254,6 +254,18 @@ def test_an_engine_that_is_back_on_another_address_is_the_same_replica(named: bo
     seconds = _unit(account, "e1, then e2").seconds
     assert seconds["generating"] == pytest.approx(20.0 if named else 23.0)  # a reading speaks for 2 s to either side
     assert account.pool_seconds("rollout")["generating"] == pytest.approx(25.0 if named else 26.5)
+
+
+def test_a_replica_that_had_no_turn_takes_nothing_from_what_the_others_tell() -> None:
+    history = History("async")
+    history.life("a", 0, END)
+    history.turn("a", 0, END, "e0")
+    for t in range(END):
+        reading(history, t + 0.5, "e0", running_requests=0 if t < 6 else 1)
+    account = _account(history)
+    assert [unit.engine_known for unit in account.units] == [None, 1.0, None]
+    assert account.evidence == "engine"
+    assert _queued(account) == (pytest.approx(0.1), "")  # 6 s of 30 s, on one engine of two
 
 
 def test_servers_that_were_there_at_the_same_time_are_replicas_of_their_own() -> None:
