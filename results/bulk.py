@@ -82,45 +82,59 @@ SPANS = _kind("spans", Span, without=("attributes",))
 TRAJECTORIES = _kind("trajectories", Trajectory)
 OPENS = _kind("opens", Open)
 
-_TURN = f'{{"k":"span","phase":"{Phase.GENERATION.value}"'.encode()
-_TOOL = f'{{"k":"span","phase":"{Phase.TOOL.value}"'.encode()
-_SPAN, _TRAJECTORY, _OPEN, _ATTRIBUTES = b'{"k":"span"', b'{"k":"trajectory"', b'{"k":"open"', b'"attributes"'
+KINDS = (TURNS, TOOL_CALLS, SPANS, TRAJECTORIES, OPENS)
+
+_SPAN, _ATTRIBUTES = b'{"k":"span"', '"attributes"'
+_BEGINS = (  # the first that fits
+    (TURNS, _SPAN + f',"phase":"{Phase.GENERATION.value}"'.encode()),
+    (TOOL_CALLS, _SPAN + f',"phase":"{Phase.TOOL.value}"'.encode()),
+    (SPANS, _SPAN),
+    (TRAJECTORIES, b'{"k":"trajectory"'),
+    (OPENS, b'{"k":"open"'),
+)
 
 
-def kind_of(line: bytes) -> Kind | None:
-    """Which kind a line is to be read as; None: by itself."""
-    if line.startswith(_TURN):
-        return TURNS
-    if line.startswith(_TOOL):
-        return TOOL_CALLS
-    if line.startswith(_SPAN):
-        return None if _ATTRIBUTES in line else SPANS
-    if line.startswith(_TRAJECTORY):
-        return TRAJECTORIES
-    return OPENS if line.startswith(_OPEN) else None
+def kinds_of(lines: pa.LargeBinaryArray) -> npt.NDArray[np.int8]:
+    """Which of `KINDS` each line is to be read as, by its place among them; -1: by itself."""
+    _, offsets, data = lines.buffers()
+    places = np.frombuffer(offsets, np.int64)[lines.offset : lines.offset + len(lines) + 1]
+    letters = np.frombuffer(data, np.uint8)
+    found = np.full(len(lines), -1, dtype=np.int8)
+    for kind, begin in _BEGINS:
+        open_ = np.flatnonzero((found < 0) & (np.diff(places) >= len(begin)))
+        if open_.size:
+            everywhere = np.ndarray(letters.size - len(begin) + 1, f"S{len(begin)}", letters, strides=(1,))
+            fits = open_[everywhere[places[open_]] == begin]
+            if kind is SPANS:
+                with_attributes = pc.match_substring(lines.take(pa.array(fits)), _ATTRIBUTES)
+                fits = fits[~with_attributes.to_numpy(zero_copy_only=False)]
+            found[fits] = KINDS.index(kind)
+    return found
 
 
-def read(kind: Kind, lines: Sequence[bytes], numbers: Sequence[int]) -> Bulk | None:
-    """The events of lines of one kind; None where one of them is to be looked at by itself."""
-    joined = b"\n".join(lines)
+def read(kind: Kind, lines: pa.LargeBinaryArray, numbers: npt.NDArray[np.int64]) -> Bulk | None:
+    """The events of lines of one kind; None where one of them is to be looked at by itself.
+
+    `lines` have a buffer of their own, in which there is nothing else.
+    """
+    _, offsets, data = lines.buffers()
     try:
-        if not joined.isascii():
-            joined.decode()
+        pa.Array.from_buffers(pa.large_string(), len(lines), [None, offsets, data]).validate(full=True)  # UTF-8
         table = pyarrow.json.read_json(
-            pa.BufferReader(joined),
-            read_options=pyarrow.json.ReadOptions(block_size=len(joined) + 1),
+            pa.BufferReader(data),
+            read_options=pyarrow.json.ReadOptions(block_size=data.size + 1),
             parse_options=pyarrow.json.ParseOptions(
                 explicit_schema=kind.schema, newlines_in_values=False, unexpected_field_behavior="infer"
             ),
         )
-    except (pa.ArrowException, UnicodeDecodeError):
+    except pa.ArrowException:
         return None
     if table.schema != kind.schema or table.num_rows != len(lines):
         return None
     table = table.combine_chunks()
     if any(table[name].null_count for name in kind.required) or not _sound(kind, table):
         return None
-    return Bulk(kind, table, np.array(numbers, dtype=np.int64))
+    return Bulk(kind, table, numbers)
 
 
 def _sound(kind: Kind, table: pa.Table) -> bool:

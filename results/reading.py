@@ -11,6 +11,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import numpy as np
+import pyarrow as pa
+
 from harness.protocol.events import (
     EVENT_TYPES,
     Bye,
@@ -81,18 +84,23 @@ class EventFile:
                 if found is not None:
                     yield found
 
-    def blocks(self, size: int, mark: bytes) -> Iterator[tuple[int, list[bytes], bool]]:
-        """The lines of the file, `size` bytes at a time: number of the first, lines, whether `mark` may be in them."""
+    def blocks(self, size: int, mark: bytes) -> Iterator[tuple[int, pa.LargeBinaryArray, bool]]:
+        """The lines of the file, `size` bytes at a time: number of the first, lines, whether `mark` may be in them.
+
+        Each line comes with the newline that ends it.
+        """
         with self.path.open("rb") as file:
             left = b""
             while more := file.read(size):
                 whole = left + more
-                lines = whole.split(b"\n")
-                left = lines.pop()
-                yield self.lines + 1, lines, mark in whole
-                self.lines += len(lines)
+                end = whole.rfind(b"\n") + 1
+                left = whole[end:]
+                if end:
+                    lines = lines_of(whole, end)
+                    yield self.lines + 1, lines, mark in whole
+                    self.lines += len(lines)
             if left:
-                yield self.lines + 1, [left], True
+                yield self.lines + 1, lines_of(left, len(left)), True
                 self.lines += 1
 
     def line(self, raw: bytes, number: int) -> tuple[Process, Event] | None:
@@ -138,6 +146,15 @@ class EventFile:
         process.damaged += 1
         if self.first_damage is None or number < self._first_damaged:
             self.first_damage, self._first_damaged = f"line {number}: {why}", number
+
+
+def lines_of(data: bytes, end: int) -> pa.LargeBinaryArray:
+    """The lines before `end`, each with its newline; no Python object is made of any."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8, end) == ord("\n")) + 1
+    last = [end] if end and not (ends.size and ends[-1] == end) else []
+    offsets = np.concatenate(([0], ends, last)).astype(np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), offsets.size - 1, buffers)
 
 
 def checked(raw: bytes) -> Event | str:

@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.events import Event, Failure, Gate, Metric, Open, Scalar, Span, Step, Trajectory
@@ -58,10 +60,10 @@ class Recorded:
         opens: Opens = {}
         for first, lines, has_hello in file.blocks(BLOCK_BYTES, _HELLO):
             begin = 0
-            hellos = (at for at, line in enumerate(lines) if _HELLO in line) if has_hello else ()
+            hellos = pc.indices_nonzero(pc.match_substring(lines, _HELLO.decode())).to_pylist() if has_hello else []
             for place in [*hellos, len(lines)]:
                 if place > begin:  # the lines of one process
-                    self._take_lines(file, first + begin, lines[begin:place], opens)
+                    self._take_lines(file, first + begin, lines.slice(begin, place - begin), opens)
                 begin = place
         for (number, _), event in opens.items():
             self._opens.append((file.processes[number - 1], _opened(event)))
@@ -73,30 +75,26 @@ class Recorded:
             share = f"{file.damaged} of {file.lines} lines cut or damaged"
             self.add_failure("damaged_lines", f"events/{file.path.name}: {share}, first {file.first_damage}")
 
-    def _take_lines(self, file: EventFile, first: int, lines: list[bytes], opens: Opens) -> None:
+    def _take_lines(self, file: EventFile, first: int, lines: pa.LargeBinaryArray, opens: Opens) -> None:
         """Takes lines of one process; `opens` is what it began and did not end, by its number and that of the open."""
-        alone: list[tuple[int, bytes]] = []
         changes: Changes = []  # line, number of an open, None: it ended
-        if _HELLO in lines[0]:  # it says which process this is
-            self._take_line(file, first, lines[0], changes)
-            first, lines = first + 1, lines[1:]
-        together: dict[str, tuple[bulk.Kind, list[bytes], list[int]]] = {}
-        for number, line in enumerate(lines, first):
-            kind = None if file.host in self.compared else bulk.kind_of(line)
-            if kind is None:
-                alone.append((number, line))
-            else:
-                _, those, numbers = together.setdefault(kind.name, (kind, [], []))
-                those.append(line)
-                numbers.append(number)
-        for kind, those, numbers in together.values():
-            found = bulk.read(kind, those, numbers) if len(those) >= bulk.LEAST_LINES else None
+        begin = lines[0].as_py()
+        if _HELLO in begin:  # it says which process this is
+            self._take_line(file, first, begin, changes)
+            first, lines = first + 1, lines.slice(1)
+        # A host whose clock was compared is taken line by line: its times are brought to the run's axis there.
+        kinds = np.full(len(lines), -1, np.int8) if file.host in self.compared else bulk.kinds_of(lines)
+        alone = kinds < 0
+        for place, kind in enumerate(bulk.KINDS):
+            where = np.flatnonzero(kinds == place)
+            those = lines.take(pa.array(where))
+            found = bulk.read(kind, those, where + first) if where.size >= bulk.LEAST_LINES else None
             if found is None:
-                alone += zip(numbers, those, strict=True)
+                alone[where] = True
             else:
                 self._take_bulk(file.process(), found, those, changes)
-        for number, line in sorted(alone):
-            self._take_line(file, number, line, changes)
+        for at in np.flatnonzero(alone).tolist():
+            self._take_line(file, first + at, lines[at].as_py(), changes)
         process = len(file.processes)
         for _, open_id, event in sorted(changes, key=lambda change: change[0]):
             if event is None:
@@ -105,21 +103,21 @@ class Recorded:
                 opens[process, open_id] = event
 
     def _take_line(self, file: EventFile, number: int, line: bytes, changes: Changes) -> None:
-        found = file.line(line, number)
+        found = file.line(line.removesuffix(b"\n"), number)
         if found is not None:
             for name in ("spans", "turns", "tool_calls", "weight_syncs"):
                 self.rows[name].at = self._before + number
             self.trajectories.at = self._before + number
             self._take(found[0], number, found[1], changes)
 
-    def _take_bulk(self, process: Process, found: bulk.Bulk, lines: list[bytes], changes: Changes) -> None:
+    def _take_bulk(self, process: Process, found: bulk.Bulk, lines: pa.LargeBinaryArray, changes: Changes) -> None:
         process.saw_all(len(lines), *found.times())
         numbers = found.lines.tolist()
         columns = bulk.columns_of(found)
         where = {"host": process.host, "pid": process.pid, "role": process.role, "attributes_json": "{}"}
         order = found.lines + self._before
         if found.kind is bulk.OPENS:
-            changes += zip(numbers, columns["id"].to_pylist(), lines, strict=True)
+            changes += zip(numbers, columns["id"].to_pylist(), lines.to_pylist(), strict=True)
             return
         if columns["open_id"].null_count < len(lines):
             ended = zip(numbers, columns["open_id"].to_pylist(), strict=True)
