@@ -1,8 +1,8 @@
 """How long a comparison of 200 runs takes, beside a plain pandas script that computes the same aggregates.
 
 One simulated run is made (or given with --run) and copied; each copy has a name of its own. Three times are told:
-`kept`: as runs leave their folders (they keep their measures); `computed`: the same with what they kept taken away, on
---computed runs; `pandas`: a script that reads the runs' tables and takes step time, phases, throughput and tool latency
+`kept`: as runs leave their folders (they keep their measures); `computed`: the same with what they kept taken away (as
+after a change of the code that measures), on --computed runs and all cores, and `computed_alone` on one core; `pandas`: a script that reads the runs' tables and takes step time, phases, throughput and tool latency
 per run, and Welch's t over runs (no window rules, no accounts, no checks). The limit is on `kept`, 5 s for 200 runs.
 """
 
@@ -21,6 +21,7 @@ from scipy import stats
 from tracked import finish, options
 
 from harness.cli import call
+from results.comparing import many
 from results.comparing.kept import KEPT, stamp_of, write_measures
 from results.comparing.measuring import measure_run
 from results.store import load_run
@@ -75,6 +76,19 @@ def timed(folder: Path) -> float:
     return took
 
 
+def cold_time(folder: Path, runs: list[Path], processes: int | None) -> float:
+    """Seconds of a comparison whose runs keep no measures; `processes`: 1, or None for all cores."""
+    for path in runs:
+        (path / KEPT).unlink(missing_ok=True)
+    usable = many.cores
+    if processes is not None:
+        many.cores = lambda: processes
+    try:
+        return timed(folder)
+    finally:
+        many.cores = usable
+
+
 def copies(run: Path, folder: Path, count: int) -> list[Path]:
     """`count` runs like the one given, in two folders, each with a name and its measures, as runs leave them."""
     made = []
@@ -107,7 +121,9 @@ def main() -> int:
     parser = options(__doc__ or "")
     parser.add_argument("--run", type=Path, help="a collected run folder to copy; default: a simulated one is made")
     parser.add_argument("--runs", type=int, default=200, help="runs compared (default: %(default)s)")
-    parser.add_argument("--computed", type=int, default=20, help="runs of the cold comparison (default: %(default)s)")
+    parser.add_argument(
+        "--computed", type=int, default=20, help="runs of the cold comparison, 6 or more (default: %(default)s)"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -135,9 +151,7 @@ def main() -> int:
             plain(made)
             times.append(time.perf_counter() - began)
         cold = copies(run, folder / "cold", given.computed)
-        for path in cold:
-            (path / KEPT).unlink()
-        computed = timed(folder / "cold")
+        computed, alone = (cold_time(folder / "cold", cold, cores) for cores in (None, 1))
     pandas_s = min(times)
     return finish(
         "compare_runs",
@@ -146,7 +160,11 @@ def main() -> int:
             "kept_s": round(kept, 2),
             "pandas_s": round(pandas_s, 2),
             "ratio": round(kept / pandas_s, 3),
+            "computed_runs": given.computed,
+            "computed_s": round(computed, 2),
             "computed_s_per_run": round(computed / given.computed, 3),
+            "computed_alone_s_per_run": round(alone / given.computed, 3),
+            "computed_s_of_all_runs": round(computed / given.computed * given.runs, 1),  # extrapolated
             "pandas_s_per_run": round(pandas_s / given.runs, 4),
             "limits": {"kept_s": LIMIT_S},
         },

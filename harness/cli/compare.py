@@ -2,6 +2,7 @@
 
 import glob
 import os
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from reports.compared.gather import Given
     from results.comparing.comparison import Comparison
 
+EVERY_S = 10.0  # how far it is, with what takes long
 _FORMATS = ("markdown", "csv", "json", "parquet")
 
 
@@ -59,8 +61,8 @@ def command(
 
     with ExitStack() as opened:  # baselines of git refs, unpacked while they are read
         given = _unlike([_given(side, runs_dir, opened) for side in sides])
-        noise = None if noise_from is None else cells_of(_given(noise_from, runs_dir, opened))
-        gathered = gather(given)
+        noise = None if noise_from is None else cells_of(_given(noise_from, runs_dir, opened), _Waiting())
+        gathered = gather(given, _Waiting())
     found = [compare_sides(one, allowed=allowed, noise=noise, apart=gathered.apart) for one in gathered.sections]
     if form in ("csv", "parquet"):  # which have no place for it
         for text in gathered.apart:
@@ -82,6 +84,26 @@ def command(
             temporary.unlink(missing_ok=True)
         raise file_problem(error, f"{out} can't be written", "name another file with -o") from None
     click.echo(f"written: {out}")
+
+
+class _Waiting:
+    """Says on stderr what takes long: runs whose measures are computed anew."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int, workers: int) -> None:
+        if done == 0:
+            at_once = f", {workers} at a time" if workers > 1 else ""
+            runs = "1 run" if total == 1 else f"{total} runs"
+            click.echo(
+                f"measuring {runs}{at_once}: what is kept of them is of other code or tables, or not there", err=True
+            )
+        elif done == total or time.monotonic() < self._next:
+            return
+        else:
+            click.echo(f"measured {done} of {total}", err=True)
+        self._next = time.monotonic() + EVERY_S
 
 
 def _text(form: str, found: "Sequence[Comparison]") -> str:

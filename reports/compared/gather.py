@@ -1,7 +1,7 @@
 """What was given on the command line -> sides: run folders, sweeps, folders of runs, baselines, files of measures."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.protocol.errors import SpecError
@@ -10,7 +10,8 @@ from reports.markdown import plural
 from results.baselines.ledger import LEDGER
 from results.baselines.store import read_baseline
 from results.comparing.comparison import Side
-from results.comparing.kept import is_measures, load_baseline, measures_of, read_measures
+from results.comparing.kept import is_measures, load_baseline, read_measures
+from results.comparing.many import Progress, measures_of_all
 from results.comparing.measures import RunMeasures
 from results.store import is_run_folder
 
@@ -47,8 +48,17 @@ class _Found:
     notices: tuple[str, ...]
 
 
-def gather(given: Sequence[Given]) -> Gathered:
-    """The comparisons to be made.
+@dataclass(slots=True)
+class _Read:
+    """Runs of an argument; what is none to compare, with the reason; and what must be said of where they are from."""
+
+    runs: list[RunMeasures] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def gather(given: Sequence[Given], progress: Progress | None = None) -> Gathered:
+    """The comparisons to be made. `progress` is told of runs whose measures are not kept, and have to be computed.
 
     One argument is compared cell by cell with its own first cell; several arguments of one cell each with the first of
     them; where the first has several cells, each of them with the same cell of the others. A cell that has no partner,
@@ -57,7 +67,7 @@ def gather(given: Sequence[Given]) -> Gathered:
     Raises:
         SpecError: nothing to compare with, no run in an argument, or what is there cannot be read.
     """
-    found = [_found(one) for one in given]
+    found = [_found(one, each) for one, each in zip(given, _collected(given, progress), strict=True)]
     apart: list[str] = []
     if len(found[0].cells) > 1 and len(found) > 1:
         sections = _by_cell(given, found, apart)
@@ -71,13 +81,14 @@ def gather(given: Sequence[Given]) -> Gathered:
     return Gathered(sections=_told(sections, found), apart=tuple(apart))
 
 
-def cells_of(given: Given) -> list[Side]:
+def cells_of(given: Given, progress: Progress | None = None) -> list[Side]:
     """The runs of an argument, cell by cell and machine by machine (the noise of a baseline).
 
     Raises:
         SpecError: as `gather`.
     """
-    found = _found(given, lambda run: (*_key(run), ("machine", str(sorted(run.machine.items(), key=str)))))
+    (each,) = _collected([given], progress)
+    found = _found(given, each, lambda run: (*_key(run), ("machine", str(sorted(run.machine.items(), key=str)))))
     return list(found.cells.values())
 
 
@@ -141,17 +152,17 @@ def _key(run: RunMeasures) -> Key:
     )
 
 
-def _found(given: Given, key_of: Callable[[RunMeasures], Key] = _key) -> _Found:
-    runs, left_out, notices = _collected(given)
+def _found(given: Given, each: _Read, key_of: Callable[[RunMeasures], Key] = _key) -> _Found:
+    left_out = each.left_out
     held: dict[Key, list[RunMeasures]] = {}
-    for run in runs:
+    for run in each.runs:
         held.setdefault(key_of(run), []).append(run)
     if not held:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out)
         raise SpecError(f"{given.label}: no run in it" + (f" ({why})" if why else ""))
     names = _names(given.label, list(held))
     sides = {key: Side.of(name, runs) for name, (key, runs) in zip(names, held.items(), strict=True)}
-    return _Found(sides, tuple(left_out), tuple(notices))
+    return _Found(sides, tuple(left_out), tuple(each.notices))
 
 
 def _names(label: str, keys: Sequence[Key]) -> list[str]:
@@ -172,28 +183,28 @@ def _names(label: str, keys: Sequence[Key]) -> list[str]:
     ]
 
 
-def _collected(given: Given) -> tuple[list[RunMeasures], list[tuple[str, str]], list[str]]:
-    """Runs; what is none to compare, with the reason; and what must be said of where they are from."""
-    runs: list[RunMeasures] = []
-    left_out: list[tuple[str, str]] = []
-    notices: list[str] = []
-    alone = len(given.paths) == 1
-    for path in given.paths:
-        for item in _items(path, given.label):
-            if isinstance(item, tuple):
-                left_out.append(item)
-            elif isinstance(item, str):
-                notices.append(item)
-            elif isinstance(item, RunMeasures):
-                runs.append(item)
+def _collected(given: Sequence[Given], progress: Progress | None) -> list[_Read]:
+    """What there is of each argument, the runs of all of them measured at once."""
+    listed = [[(path, item) for path in one.paths for item in _items(path, one.label)] for one in given]
+    folders = [item for items in listed for _, item in items if isinstance(item, Path)]
+    measured = iter(measures_of_all(folders, progress))
+    made = []
+    for one, items in zip(given, listed, strict=True):
+        each = _Read()
+        for path, item in items:
+            found = next(measured) if isinstance(item, Path) else item
+            if isinstance(found, RunMeasures):
+                each.runs.append(found)
+            elif isinstance(found, tuple):
+                each.left_out.append(found)
+            elif isinstance(found, str):
+                each.notices.append(found)
+            elif len(one.paths) == 1 and item == path:
+                raise found
             else:
-                try:
-                    runs.append(measures_of(item))
-                except SpecError as error:
-                    if alone and item == path:
-                        raise
-                    left_out.append((item.name, str(error)))
-    return runs, left_out, notices
+                each.left_out.append((item.name if isinstance(item, Path) else one.label, str(found)))
+        made.append(each)
+    return made
 
 
 def _items(path: Path, label: str) -> Iterator[RunMeasures | Path | tuple[str, str] | str]:

@@ -4,22 +4,20 @@ The same file serves as what a run keeps beside its tables, and as one of a base
 (spec, machine, versions, notes) are one JSON text in the file's metadata; whatever is compared is in the rows.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import results
 from harness.protocol.errors import SpecError
 from results.collect import collect
+from results.comparing import code
 from results.comparing.measures import MEASURES, RunMeasures, StepSeries, Value
 from results.comparing.measuring import measure_run
 from results.store import is_collected, is_run_folder, load_run, table_path
@@ -121,38 +119,39 @@ def measures_of(run_dir: Path) -> RunMeasures:
     Raises:
         SpecError: not a run folder, or its spec or tables cannot be read.
     """
+    held = kept_measures(run_dir)
+    if held is not None:
+        return held
+    measured = measure_run(load_run(run_dir) if _complete(run_dir) else collect(run_dir))
+    with suppress(OSError):
+        write_measures(run_dir / KEPT, [measured], stamp=stamp_of(run_dir))
+    return measured
+
+
+def kept_measures(run_dir: Path) -> RunMeasures | None:
+    """The measures that a run keeps in its folder; None unless they are of its tables, and of this code."""
     path = run_dir / KEPT
-    complete = is_run_folder(run_dir) and is_collected(run_dir) and (run_dir / "sealed").exists()
-    if complete and path.is_file():
+    if _complete(run_dir) and path.is_file():
         with suppress(SpecError):
             table = _open(path)
             found = _runs(path, table)
             if len(found) == 1 and (table.schema.metadata or {}).get(_STAMP, b"").decode() == stamp_of(run_dir):
                 return found[0]
-    run = load_run(run_dir) if complete else collect(run_dir)
-    measured = measure_run(run)
-    with suppress(OSError):
-        write_measures(path, [measured], stamp=stamp_of(run_dir))
-    return measured
+    return None
+
+
+def _complete(run_dir: Path) -> bool:
+    return is_run_folder(run_dir) and is_collected(run_dir) and (run_dir / "sealed").exists()
 
 
 def stamp_of(run_dir: Path) -> str:
     """Names what kept measures were computed from: the run's tables as they lie there, and this code."""
-    told = [_code()]
+    told = [code.digest()]
     for path in (table_path(run_dir, "runs"), table_path(run_dir, "spans"), run_dir / "meta.json"):
         with suppress(OSError):
             state = path.stat()
             told.append(f"{path.name}:{state.st_size}:{state.st_mtime_ns}")
     return " ".join(told)
-
-
-@cache
-def _code() -> str:
-    """A digest of the code that computes figures: kept measures of other code are computed anew."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(results.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _open(path: Path) -> pa.Table:
@@ -212,6 +211,7 @@ __all__ = [
     "KEPT",
     "SCHEMA",
     "is_measures",
+    "kept_measures",
     "load_baseline",
     "measures_of",
     "read_measures",
