@@ -15,6 +15,7 @@ from harness.protocol.spec import Placement, RunSpec
 from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
 from results.engine_samples import Series, series_of
 from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
+from results.lost_gpus import more_lost_than
 from results.replicas import lifetimes_of, replicas, replicas_of
 from results.rollout import (
     Placed,
@@ -269,12 +270,15 @@ def _train_timeline(run: RunTables, tracks: Tracks, low: int, high: int, colocat
         for _, spans in mine.groupby(["host", "pid"], sort=True)
     ]
     down = down_times(run, ("controller", "train"), low, high)
-    grid = grid_of(low, high, *down, *(part.timeline.edges for part in parts))
+    lost = more_lost_than(run, pools, 0, low, high)
+    grid = grid_of(low, high, *down, *lost, *(part.timeline.edges for part in parts))
     codes = np.full(grid.size - 1, OTHER_CODE, dtype=np.int8)
     for part in parts:
         theirs = part.timeline.at(grid)
         codes = np.where(_rank(theirs) < _rank(codes), theirs, codes).astype(np.int8)
     codes[level(*down, grid) > 0] = CODES[Class.DOWN]
+    # It needs all of its GPUs; while the pool generates, the replicas say for themselves whether they do.
+    codes[(level(*lost, grid) > 0) & (codes != ROLLOUT_REGION)] = CODES[Class.DOWN]
     return _Train(Timeline(grid, codes).merged(), sum(p.overlaps for p in parts), sum(p.overlap_s for p in parts))
 
 

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from results.class_energy import Attributed, ClassEnergy, attributed, class_energy
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
 from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
 from results.gpu_series import readings_of
-from results.intervals import Ns, Timeline
+from results.intervals import Ns, Timeline, clip
+from results.lost_gpus import lost_gpus
 from results.power import Floats
 from results.running import RunningWork
 from results.stats import Estimate, ratio_of_sums
@@ -72,7 +74,10 @@ def energy(
     told = descriptions(run)
     low, high = window.start_ns, window.end_ns
     sensors = {gpu: sensors_of(readings.pop(gpu), told.get(gpu, {})) for gpu in names}
-    gpus = tuple(gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest) for gpu in names)
+    if latest < high:  # no GPU answered to the end: the sampler may have, of its host
+        latest = max(latest, _last_of_hosts(run))
+    gone = {gpu for gpu, stretches in lost_gpus(run, names).items() if clip(*stretches, low, high)[0].size}
+    gpus = tuple(gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest, lost=gpu in gone) for gpu in names)
     whole = all(each.joules is not None and each.limit_joules for each in gpus)
     joules = sum(each.joules or 0.0 for each in gpus) if all(each.joules is not None for each in gpus) else None
     doubts = [each.uncertainty_joules for each in gpus]
@@ -134,6 +139,12 @@ def run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
         if len(names) == run.spec.total_gpus:
             return names
     return None
+
+
+def _last_of_hosts(run: RunTables) -> int:
+    """When a sampler last read its host; 0: never."""
+    rows = run.where("samples", ("mono_ns", "gpu"), lambda batch: batch.column("gpu").is_null())
+    return int(pc.max(rows.column("mono_ns")).as_py() or 0)
 
 
 def _per_step(gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], window: Window) -> Estimate | None:

@@ -38,8 +38,14 @@ class GpuEnergy:
     uncertainty_joules: float | None = None
 
 
-def gpu_energy(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, latest: int) -> GpuEnergy:
-    """Counter, else instant power, else average power: the first whose series is valid."""
+def gpu_energy(
+    gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, latest: int, *, lost: bool = False
+) -> GpuEnergy:
+    """Counter, else instant power, else average power: the first whose series is valid.
+
+    `latest`: when its sampler last read anything, the host too; `lost`: the sampler said that the GPU was gone inside
+    the window.
+    """
     reasons: list[str] = []
     counted, why = counter_difference(sensors, low, high)
     reasons += why
@@ -74,7 +80,7 @@ def gpu_energy(gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: 
     if sensors.wraps and source == "counter":
         reasons.append("counter_wrap")
     last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)
-    if joules is None and last < high and last < latest - int(2e9):
+    if lost or (joules is None and last < high and last < latest - int(2e9)):
         reasons.append("gpu_lost")
     if sensors.clock_stepped(low, high):
         reasons.append("clock_step")

@@ -12,6 +12,8 @@ from harness.protocol.spec import Placement
 from results.classes import CODES, OTHER_CODE, ROLLOUT_REGION, Class
 from results.engine_samples import Series
 from results.intervals import NO_NS, Ns, Timeline, clip, grid_of, level, merge
+from results.lost_gpus import more_lost_than
+from results.replicas import replicas_of
 from results.served import by_metric, joined, spoken, unserved
 from results.store import RunTables
 from results.tracks import UNKNOWN, Tracks, last_turn_before
@@ -236,13 +238,18 @@ def down_times(run: RunTables, roles: tuple[str, ...], low: int, high: int) -> t
 
 
 def _rollout_down(run: RunTables, low: int, high: int) -> tuple[Ns, Ns]:
-    """When the rollout side was not there: without a controller, or after the last engine said Bye.
+    """When the rollout side was not there: no controller, the last engine said Bye, or too few GPUs left for any.
 
-    An engine's Hello is no evidence: it may open its recorder long after it began to serve.
+    An engine's Hello is no evidence: it may open its recorder long after it began to serve. Which GPU an engine has is
+    not known: while some replica may still have all of its own, a lost GPU puts none down.
     """
+    pools = (Pool.BOTH.value,) if run.spec.placement is Placement.COLOCATED else (Pool.ROLLOUT.value,)
+    gpus = run.spec.gpus.rollout
+    lost = more_lost_than(run, pools, gpus - gpus // replicas_of(run.spec), low, high)
     processes = run.frame("processes")
     engines = processes[processes["role"].isin(["engine", "rollout"])]
     starts, ends = down_times(run, ("controller",), low, high)
+    starts, ends = np.concatenate((starts, lost[0])), np.concatenate((ends, lost[1]))
     if engines.empty or engines["bye_ns"].isna().any():
         return starts, ends
     gone = int(engines["bye_ns"].max())

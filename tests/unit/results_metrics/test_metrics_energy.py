@@ -160,6 +160,40 @@ def test_a_gpu_that_fell_silent_is_lost() -> None:
     assert "gpu_lost" in gpu.reasons
 
 
+@pytest.mark.parametrize("told", ["the host goes on", "the sampler says so"])
+def test_gpus_that_all_fell_silent_are_lost(told: str) -> None:
+    history = _history()
+    for gpu in ("GPU-0", "GPU-1"):
+        _sample(history, gpu, _flat(100), times=np.arange(0.03, 90, 0.1))
+        if told == "the sampler says so":
+            message = f"GPU 0 ({gpu}): GPU is lost"
+            history.add("failures", boundary="telemetry", type="GpuLostError", message=message, mono_ns=ns(90))
+    if told == "the host goes on":
+        assert [each.reasons for each in _found(history).gpus] == [("partial_coverage",)] * 2  # or the sampler ended
+        for at in range(140):
+            history.add("samples", mono_ns=ns(at), cpu_ratio=0.5)
+    found = _found(history)
+    assert [(each.joules, each.verdict) for each in found.gpus] == [(None, "bad")] * 2
+    assert all("gpu_lost" in each.reasons for each in found.gpus)
+
+
+def test_a_gpu_that_was_gone_for_a_while_is_told_whatever_its_counter_says() -> None:
+    history = _history()
+    times = np.concatenate((np.arange(0.03, 50, 0.1), np.arange(52, 140, 0.1)))
+    for gpu in ("GPU-0", "GPU-1"):
+        _sample(history, gpu, _flat(100), times=times if gpu == "GPU-1" else None, sensors=("energy_joules",))
+    history.add("failures", type="GpuLostError", message="GPU 1 (GPU-1): GPU is lost", mono_ns=ns(50))
+    labels = json.dumps({"gpu": "GPU-1"})
+    history.add("probes", name="telemetry.gpu_returned", value=1.0, mono_ns=ns(52), labels_json=labels)
+    assert [each.reasons for each in _found(history).gpus] == [(), ("gpu_lost",)]
+    before = _history()
+    for gpu in ("GPU-0", "GPU-1"):
+        _sample(before, gpu, _flat(100), sensors=("energy_joules",))
+    before.add("failures", type="GpuLostError", message="GPU 1 (GPU-1): GPU is lost", mono_ns=ns(2))
+    before.add("probes", name="telemetry.gpu_returned", value=1.0, mono_ns=ns(5), labels_json=labels)
+    assert [each.verdict for each in _found(before).gpus] == ["ok", "ok"]  # back before the window
+
+
 @pytest.mark.parametrize(("scale", "verdict"), [(1.02, "ok"), (1.04, "warn"), (1.08, "bad"), (0.9, "bad")])
 def test_k_checks_the_counter_against_the_integral(scale: float, verdict: str) -> None:
     gpu = _one(_history(), scale=scale)
