@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.protocol.phases import Phase
-from results.intervals import Ns, Timeline, overlap
+from results.intervals import Ns, Timeline, covered_cells
 
 
 class Class(StrEnum):
@@ -61,7 +61,7 @@ def named(timeline: Timeline, weights: npt.NDArray[np.float64] | None = None) ->
 
 def inside(timeline: Timeline, others: tuple[Ns, Ns], classes: tuple[Class, ...]) -> dict[str, float]:
     """Seconds of each of `classes` inside the union of `others`."""
-    cells = overlap(timeline.edges[:-1], timeline.edges[1:], others).astype(np.float64)
+    cells = covered_cells(timeline.edges, others).astype(np.float64)
     return {name: s for name, s in named(timeline, cells).items() if name in {member.value for member in classes}}
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from results.power import Series
 from results.store import RunTables
@@ -17,9 +17,12 @@ BUSY_CLOCK = "busy_clock"  # the SM clock where the GPU is known not to idle
 _PLAIN = ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
 _OF_CLOCK = ("sm_clock_hz", "throttle_reasons", "util_ratio")
 COLUMNS = ("mono_ns", "gpu", *_PLAIN, *_OF_CLOCK)
+_ROOM = 1_024  # readings, beyond an equal share of the rows
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]  # of whatever kind a column is
 
 
 @dataclass(slots=True)
@@ -32,91 +35,181 @@ class GpuReadings:
 
 def readings_of(run: RunTables, gpus: Sequence[str]) -> tuple[dict[str, GpuReadings], int | None]:
     """The readings of those GPUs over the whole run, and when any GPU was last read; None: none ever was."""
-    parts = [_Parts() for _ in gpus]
+    stores = [_Store(run.rows("samples") // max(len(gpus), 1) + _ROOM) for _ in gpus]
+    first: list[int | None] = [None for _ in gpus]
     latest: int | None = None
     for batch in run.batches("samples", COLUMNS, text=("gpu",)):
-        read = pc.max(batch.column("mono_ns").filter(batch.column("gpu").is_valid())).as_py()
-        latest = read if latest is None or (read is not None and read > latest) else latest
-        times = batch.column("mono_ns").to_numpy()
-        columns = {name: floats(batch.column(name)) for name in (*_PLAIN, *_OF_CLOCK)}
-        clock, reasons, used = (columns.pop(name) for name in _OF_CLOCK)
-        columns[BUSY_CLOCK] = busy_clock(clock, reasons, used)
-        for number, rows in _by_gpu(batch, gpus):
-            parts[number].take(times[rows], {name: values[rows] for name, values in columns.items()})
+        times, codes = batch.column("mono_ns").to_numpy(), _codes(batch, gpus)
+        told = _told(batch.column("gpu"))
+        read = times if told is None else times[told]
+        latest = latest if read.size == 0 else max(int(read.max()), latest if latest is not None else int(read.max()))
+        _first(times, codes, first)
+        for columns, there in _together(batch, _PLAIN):
+            _take(stores, times, codes, {name: _raw(batch.column(name)) for name in columns}, there)
+        _take(stores, times, codes, {BUSY_CLOCK: _raw(batch.column("sm_clock_hz"))}, _busy(batch))
     found = {}
-    for gpu, part in zip(gpus, parts, strict=True):
-        shared: list[Ints] = []
-        series = {name: part.joined(name, shared) for name in (*_PLAIN, BUSY_CLOCK)}
-        found[gpu] = GpuReadings(first_ns=part.first_ns, series=series)
+    for place, gpu in enumerate(gpus):
+        series = {name: stores[place].series(name) for name in (*_PLAIN, BUSY_CLOCK)}
+        found[gpu] = GpuReadings(first_ns=first[place], series=series)
     return found, latest
 
 
 def series_of(run: RunTables, gpus: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, Series]]:
     """The readings of some columns, by GPU and column."""
-    parts = [_Parts() for _ in gpus]
-    for batch in run.batches("samples", ("mono_ns", "gpu", *columns), text=("gpu",)):
-        filled = {
-            name: floats(batch.column(name)) for name in columns if batch.column(name).null_count < batch.num_rows
-        }
-        for number, rows in _by_gpu(batch, gpus) if filled else ():
-            values = {name: values[rows] for name, values in filled.items()}
-            parts[number].take(batch.column("mono_ns").to_numpy()[rows], values)
-    return {gpu: {name: part.joined(name, []) for name in columns} for gpu, part in zip(gpus, parts, strict=True)}
+    stores = [_Store(_ROOM) for _ in gpus]
+    for batch in run.batches("samples", ("mono_ns", "gpu", *columns), text=("gpu",), known=columns):
+        times, codes = batch.column("mono_ns").to_numpy(), _codes(batch, gpus)
+        for names, there in _together(batch, columns):
+            _take(stores, times, codes, {name: _raw(batch.column(name)) for name in names}, there)
+    return {gpu: {name: stores[place].series(name) for name in columns} for place, gpu in enumerate(gpus)}
 
 
-class _Parts:
-    """The readings of one GPU on their way to series."""
+class _Growing:
+    """Numbers that are added piece by piece, in one place from the start: what is not filled yet takes no memory."""
 
-    def __init__(self) -> None:
-        self.first_ns: int | None = None
-        self._pieces: dict[str, list[tuple[Ints, Floats]]] = {}
+    def __init__(self, dtype: "npt.DTypeLike", room: int) -> None:
+        self._all = np.empty(room, dtype=dtype)
+        self.size = 0
 
-    def take(self, times: Ints, columns: Mapping[str, Floats]) -> None:
-        """Adds rows; NaN is no reading."""
-        first = int(times.min())
-        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
-        before: tuple[npt.NDArray[np.bool_], Ints] | None = None
+    def add(self, values: Numbers, rows: Ints) -> None:
+        """Adds the values of some rows."""
+        end = self.size + rows.size
+        if end > self._all.size:
+            larger = np.empty(max(end, 2 * self._all.size), dtype=self._all.dtype)
+            larger[: self.size] = self._all[: self.size]
+            self._all = larger
+        if values.dtype == self._all.dtype:
+            np.take(values, rows, out=self._all[self.size : end], mode="clip")  # "raise" would copy first
+        else:
+            self._all[self.size : end] = values[rows]
+        self.size = end
+
+    @property
+    def filled(self) -> Numbers:
+        """What was added."""
+        return self._all[: self.size]
+
+    def copy(self) -> "_Growing":
+        """The same numbers in a place of their own."""
+        other = _Growing(self._all.dtype, self._all.size)
+        other._all[: self.size] = self.filled
+        other.size = self.size
+        return other
+
+
+class _Store:
+    """The readings of one GPU on their way to series. Columns that were always read together share their times."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._times: dict[str, _Growing] = {}
+        self._values: dict[str, _Growing] = {}
+
+    def add(self, times: Ints, columns: Mapping[str, Numbers], rows: Ints) -> None:
+        """Adds the readings of some rows, in which all of these columns have a value."""
+        new: _Growing | None = None
+        for name in columns:
+            if name not in self._times:
+                new = new or _Growing(np.int64, self._room)
+                self._times[name] = new
+                self._values[name] = _Growing(np.float64, self._room)
+        for shared in {id(self._times[name]): self._times[name] for name in columns}.values():
+            users = [name for name, theirs in self._times.items() if theirs is shared]
+            mine = [name for name in users if name in columns]
+            own = shared if len(mine) == len(users) else shared.copy()
+            own.add(times, rows)
+            self._times.update(dict.fromkeys(mine, own))
         for name, values in columns.items():
-            there = ~np.isnan(values)
-            if there.any():
-                if before is None or not np.array_equal(before[0], there):  # readings of one call have one time
-                    before = there, times[there]
-                self._pieces.setdefault(name, []).append((before[1], values[there]))
+            self._values[name].add(values, rows)
 
-    def joined(self, name: str, shared: list[Ints]) -> Series:
-        """One series. Its times are one of `shared` where they are the same: readings of one call have one time."""
-        pieces = self._pieces.pop(name, [])
-        if not pieces:
+    def series(self, name: str) -> Series:
+        """One series."""
+        if name not in self._times:
             return Series(np.empty(0, dtype=np.int64), np.empty(0))
-        series = Series.of(
-            np.concatenate([times for times, _ in pieces]), np.concatenate([values for _, values in pieces])
-        )
-        for times in shared:
-            if np.array_equal(times, series.times):
-                return Series(times, series.values)
-        shared.append(series.times)
-        return series
+        times, values = self._times[name].filled, self._values.pop(name).filled
+        return Series.of(times.view(np.int64), values.view(np.float64))
 
 
-def _by_gpu(batch: pa.RecordBatch, gpus: Sequence[str]) -> Iterator[tuple[int, Ints]]:
-    """The rows of each GPU that has any."""
+def _take(
+    stores: Sequence[_Store],
+    times: Ints,
+    codes: Numbers,
+    columns: Mapping[str, Numbers],
+    there: Mask | None,
+) -> None:
+    """Gives each GPU its rows of these columns, in the order of the table."""
+    rows = None if there is None else np.flatnonzero(there)
+    mine = codes if rows is None else codes[rows]
+    order = np.argsort(mine, kind="stable")  # of 16 bits: a radix sort
+    edges = [0, *np.cumsum(np.bincount(mine, minlength=len(stores)))[: len(stores)].tolist()]
+    order = order if rows is None else rows[order]
+    for store, begin, end in zip(stores, edges[:-1], edges[1:], strict=True):
+        if begin < end:
+            store.add(times, columns, order[begin:end])
+
+
+def _codes(batch: pa.RecordBatch, gpus: Sequence[str]) -> Numbers:
+    """The number of each row's GPU; that of none of them is how many there are."""
     encoded, place = batch.column("gpu"), {gpu: number for number, gpu in enumerate(gpus)}
-    known = [place.get(name, len(gpus)) for name in encoded.dictionary.to_pylist()]
-    codes = np.array([*known, len(gpus)])[encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
-    order = np.argsort(codes, kind="stable")
-    edges = np.searchsorted(codes[order], np.arange(len(gpus) + 1))
-    for number in range(len(gpus)):
-        if edges[number] < edges[number + 1]:
-            yield number, order[edges[number] : edges[number + 1]]
+    names = encoded.dictionary.to_pylist()
+    kind = np.int16 if len(gpus) < np.iinfo(np.int16).max else np.int64
+    known = np.array([*(place.get(name, len(gpus)) for name in names), len(gpus)], dtype=kind)
+    indices = encoded.indices.fill_null(len(names)) if encoded.null_count else encoded.indices
+    numbers: Numbers = known[indices.to_numpy(zero_copy_only=False)]
+    return numbers
 
 
-def busy_clock(clock: Floats, reasons: Floats, used: Floats) -> Floats:
-    """The SM clock where the GPU is known not to idle: by the clock's own reasons, else by its utilisation."""
-    told = ~np.isnan(reasons)
-    busy = np.where(told, np.nan_to_num(reasons).astype(np.int64) & IDLE_REASON == 0, np.nan_to_num(used) > 0)
-    return np.where(busy, clock, np.nan)
+def _first(times: Ints, codes: Numbers, first: list[int | None]) -> None:
+    """Brings up to date when each GPU was first read; of samples in order only the first ones are looked at."""
+    low = int(times.min()) if times.size else 0
+    for number, before in enumerate(first):
+        if before is None or low < before:
+            mine = times[codes == number]
+            if mine.size:
+                first[number] = int(mine.min()) if before is None else min(before, int(mine.min()))
 
 
-def floats(column: pa.Array) -> Floats:
-    """A column as numbers, NaN where there is none."""
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+def _together(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[list[str], Mask | None]]:
+    """The columns that have a value in the same rows, and in which; None: in all of them."""
+    groups: list[tuple[list[str], Mask | None]] = []
+    for name in names:
+        column = batch.column(name)
+        if column.null_count == len(column):
+            continue
+        there = _told(column)
+        for group, theirs in groups:
+            same = there is theirs is None or (
+                there is not None and theirs is not None and np.array_equal(there, theirs)
+            )
+            if same:
+                group.append(name)
+                break
+        else:
+            groups.append(([name], there))
+    yield from groups
+
+
+def _busy(batch: pa.RecordBatch) -> Mask:
+    """Where there is an SM clock and the GPU is known not to idle: by the clock's own reasons, else by its use."""
+    clock, reasons, used = (_filled(batch.column(name)) for name in _OF_CLOCK)
+    idle = _raw(batch.column("throttle_reasons")) & IDLE_REASON
+    busy = _raw(batch.column("util_ratio")) > 0
+    return np.asarray(clock & np.where(reasons, idle == 0, used & busy), dtype=np.bool_)
+
+
+def _filled(column: pa.Array) -> Mask:
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _told(column: pa.Array) -> Mask | None:
+    """Where a column has a value; None: everywhere."""
+    return _filled(column) if column.null_count else None
+
+
+def _raw(column: pa.Array) -> Numbers:
+    """The numbers of a column as they lie in memory: where it has no value, any."""
+    kind = np.dtype(column.type.to_pandas_dtype())
+    place = column.buffers()[1]
+    if place is None or len(column) == 0:
+        return np.zeros(len(column), dtype=kind)
+    return np.frombuffer(place, dtype=kind, count=len(column), offset=column.offset * kind.itemsize)

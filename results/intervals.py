@@ -52,15 +52,27 @@ def overlap(starts: Ns, ends: Ns, others: tuple[Ns, Ns]) -> Ns:
     return covered(*others, ends) - covered(*others, starts)
 
 
+def covered_cells(edges: Ns, others: tuple[Ns, Ns]) -> Ns:
+    """How much of each cell between neighbouring `edges` is covered by the union of `others`, in ns."""
+    return np.diff(covered(*others, edges))
+
+
 def level(starts: Ns, ends: Ns, grid: Ns) -> Ns:
     """How many intervals are open in each cell [grid[i], grid[i + 1]).
 
     `grid` is sorted and holds every start and end that lies within it.
     """
     keep = ends > starts
-    at = grid[:-1]
-    opened = np.searchsorted(np.sort(starts[keep]), at, side="right")
-    return np.asarray(opened - np.searchsorted(np.sort(ends[keep]), at, side="right"), dtype=np.int64)
+    change = _at(starts[keep], grid) - _at(ends[keep], grid)
+    return np.asarray(np.cumsum(change), dtype=np.int64)
+
+
+def _at(times: Ns, grid: Ns) -> Ns:
+    """How many of `times` lie at the begin of each cell; the first cell's holds all before it.
+
+    Times are looked up in the grid, not the grid in them: it is made of many kinds of times, each far fewer.
+    """
+    return np.bincount(np.searchsorted(grid, times), minlength=grid.size)[: grid.size - 1]
 
 
 def grid_of(low: int, high: int, *times: Ns) -> Ns:
@@ -79,8 +91,9 @@ class Timeline:
 
     def at(self, grid: Ns) -> Codes:
         """The code in each cell of a finer grid that holds every edge between its own ends."""
-        index = np.searchsorted(self.edges, grid[:-1], side="right") - 1
-        return self.codes[np.clip(index, 0, self.codes.size - 1)]
+        begins = np.searchsorted(grid[:-1], self.edges[1:-1])
+        cells = np.diff(begins, prepend=0, append=grid.size - 1)
+        return np.repeat(self.codes, cells)
 
     def seconds(self, codes: int) -> npt.NDArray[np.float64]:
         """Seconds of each code below `codes`."""

@@ -61,13 +61,20 @@ def weighted_quantile(values: Numbers, weights: Numbers, q: float) -> float | No
     """
     if not 0 <= q <= 1:
         raise ValueError(f"q = {q}: allowed is 0..1")
-    data, mass = np.asarray(values, dtype=np.float64), np.asarray(weights, dtype=np.float64)
-    data, mass = data[mass > 0], mass[mass > 0]
+    data, mass = np.asarray(values), np.asarray(weights, dtype=np.float64)
+    counts = np.issubdtype(data.dtype, np.integer)
+    data, mass = (data if counts else data.astype(np.float64))[mass > 0], mass[mass > 0]
     if data.size == 0:
         return None
-    order = np.argsort(data, kind="stable")
-    below = np.cumsum(mass[order])
-    return float(data[order][min(int(np.searchsorted(below, q * below[-1] * (1 - 1e-12))), data.size - 1)])
+    if counts and int(data.max()) - int(data.min()) <= data.size:
+        # Few different counts, many times each: their weights add up without a sort.
+        least, of_each = int(data.min()), np.bincount(data - data.min(), weights=mass)
+        data = least + np.flatnonzero(of_each)
+        below = np.cumsum(of_each[of_each > 0])
+    else:
+        order = np.argsort(data, kind="stable")
+        data, below = data[order], np.cumsum(mass[order])
+    return float(data[min(int(np.searchsorted(below, q * below[-1] * (1 - 1e-12))), data.size - 1)])
 
 
 def t_quantile(p: float, df: float) -> float:

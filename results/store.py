@@ -16,6 +16,7 @@ from harness.protocol.spec import RunSpec
 from results.migrations import MIGRATIONS, Migration
 from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conform, empty, with_metadata
 from results.status import read_meta
+from results.table_parts import parts_of
 from results.table_problems import check_columns, is_file, unreadable
 
 COMPRESSION = "zstd"
@@ -67,14 +68,18 @@ class RunTables:
             return self.tables.rows(name)
         return int(self.tables[name].num_rows)
 
-    def batches(self, name: str, columns: Sequence[str], *, text: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, name: str, columns: Sequence[str], *, text: Sequence[str] = (), known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """Some columns of table `name`, part by part; those of `text` dictionary-encoded.
+
+        Of a large table, parts in which none of the columns `known` has a value are left out.
 
         Raises:
             SpecError: the table cannot be read.
         """
         if isinstance(self.tables, StoredTables):
-            yield from self.tables.batches(name, columns, text)
+            yield from self.tables.batches(name, columns, text, known)
             return
         yield from _encoded(self.tables[name].select(list(columns)), text)
 
@@ -146,8 +151,10 @@ class StoredTables(Mapping[str, pa.Table]):
         check_table(path, name)
         return int(pq.read_metadata(path).num_rows)
 
-    def batches(self, name: str, columns: Sequence[str], text: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of a table, part by part.
+    def batches(
+        self, name: str, columns: Sequence[str], text: Sequence[str], known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Some columns of a table, part by part: the next part is read while one is used.
 
         Raises:
             SpecError: it cannot be read.
@@ -156,13 +163,7 @@ class StoredTables(Mapping[str, pa.Table]):
         if name in self._ready or name not in self._names or check_table(path, name) != SCHEMA_VERSION:
             yield from _encoded(self.part(name, columns), text)
             return
-        try:
-            with pq.ParquetFile(path, read_dictionary=list(text)) as file:
-                check_columns(path, file.schema_arrow, columns)
-                for group in range(file.num_row_groups):
-                    yield from file.read_row_group(group, columns=list(columns)).to_batches()
-        except (pa.ArrowException, OSError) as error:
-            raise unreadable(path, error) from None
+        yield from parts_of(path, columns, text=text, known=known)
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
