@@ -1,9 +1,12 @@
 """What the workshop's page asks: one setting, synchronous beside async, and the curve over the spread.
 
 The engine and the rows are those of `bench simulate`: the same setting and seed give the same figures there.
+
+While a slider is moved the page asks for a quick look. Where an hour holds so many trajectories that it would lag
+behind the hand, that is less: the hour's beginning, and fewer points on the curve. Every answer says how much it has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -16,6 +19,11 @@ from results.planner.result import CONVENTIONS, Result
 from results.planner.sweep import Cell, cells, row_of
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(16))  # sigma of the curve's points
+QUICK_SPREADS = SPREADS[::3]
+HOUR_S = 3600.0
+# Trajectories of one simulation, if nothing ever waits: up to the first an hour keeps up with the hand.
+FOLLOWS, QUICK = 50_000, 12_000
+QUICK_UPDATES = 4  # at least so many update times are in a quick look
 MODES = (Mode.SYNCHRONOUS.value, Mode.ASYNC.value)
 UNBOUNDED = -1  # of the staleness slider
 
@@ -60,7 +68,7 @@ _WHOLE = ("workers", "batch_size", "max_staleness")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the sliders say. `max_staleness` None: no bound."""
+    """What the sliders say. `max_staleness` None: no bound. `quick`: less than an hour, where an hour takes long."""
 
     median: float
     sigma: float
@@ -69,6 +77,7 @@ class Setting:
     batch_size: int
     max_staleness: int | None
     seed: int = 1
+    quick: bool = False
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Setting":
@@ -89,7 +98,28 @@ class Setting:
         seed = query.get("seed", "1")
         if not seed.isdecimal() or len(seed) > 18:
             raise SpecError(f"seed = {seed[:20]}: allowed is a whole number from 0")
-        return cls(**found, seed=int(seed))
+        quick = query.get("quick", "0")
+        if quick not in ("0", "1"):
+            raise SpecError(f"quick = {quick[:20]}: allowed is 0 or 1")
+        whole = cls(**found, seed=int(seed))
+        return replace(whole, quick=quick == "1" and whole.starts(HOUR_S) > FOLLOWS)
+
+    def starts(self, horizon_s: float) -> float:
+        """Trajectories that would start in that time if nothing ever waited, without a spread: the most there are."""
+        return self.workers * horizon_s / self.median
+
+    @property
+    def horizon_s(self) -> float:
+        """Virtual seconds to play: an hour, or for a quick look a half, a quarter, ... of it."""
+        horizon_s = HOUR_S
+        while self.quick and self.starts(horizon_s) > QUICK and horizon_s / 2 >= QUICK_UPDATES * self.update_s:
+            horizon_s /= 2
+        return horizon_s
+
+    @property
+    def spreads(self) -> tuple[float, ...]:
+        """Sigma of the curve's points."""
+        return QUICK_SPREADS if self.quick else SPREADS
 
     @property
     def command(self) -> str:
@@ -100,13 +130,15 @@ class Setting:
         ]
         if self.max_staleness is not None:
             words.append(f"--max-staleness {self.max_staleness}")
+        if self.horizon_s != HOUR_S:
+            words.append(f"--hours {self.horizon_s / HOUR_S:g}")
         if self.seed != 1:
             words.append(f"--seed {self.seed}")
         return " ".join(words)
 
 
 def base_of(setting: Setting) -> dict[str, Any]:
-    """The scenario of a setting, as `bench simulate` has it: an hour, trajectories keep the version they began with."""
+    """The scenario of a setting, as `bench simulate` has it: trajectories keep the version they began with."""
     policy: dict[str, Any] = {"in_flight": "keep"}
     if setting.max_staleness is not None:
         policy["max_staleness"] = setting.max_staleness
@@ -115,7 +147,7 @@ def base_of(setting: Setting) -> dict[str, Any]:
         "pools": {"workers": setting.workers, "train": setting.update_s},
         "policy": policy,
         "batch_size": setting.batch_size,
-        "horizon_s": 3600.0,
+        "horizon_s": setting.horizon_s,
         "seed": setting.seed,
     }
 
@@ -124,7 +156,7 @@ def base_of(setting: Setting) -> dict[str, Any]:
 def point(setting: Setting) -> dict[str, Any]:
     """One setting: the rows of both modes, the staleness histogram, and one synchronous batch's trajectories."""
     found = {}
-    batch: dict[str, Any] = {"bars": [], "ends_s": None, "update_s": setting.update_s}
+    batch: dict[str, Any] = {"bars": [], "ends_s": None, "update_s": setting.update_s, "workers": setting.workers}
     for cell in cells(base_of(setting), {"mode": list(MODES)}):
         mode = str(cell.values["mode"])
         first = setting.batch_size if mode == Mode.SYNCHRONOUS.value else 0
@@ -134,34 +166,60 @@ def point(setting: Setting) -> dict[str, Any]:
         found[mode] = row
         if first:
             batch |= _batch(result, setting.workers)
-    return {"simulated": True, "command": setting.command, "modes": found, "batch": batch}
+    return {"simulated": True, "command": setting.command, "modes": found, "batch": batch, **_extent(setting)}
 
 
-def curve(setting: Setting) -> dict[str, Any]:
-    """Updates per hour of both modes over the spread, and in the long run where there is a closed form."""
-    return _curve(replace(setting, sigma=0.0))  # one curve for all spreads: it is made once while that slider moves
+def never() -> bool:
+    """No one gives an answer up."""
+    return False
 
 
-@lru_cache(maxsize=512)
-def _curve(setting: Setting) -> dict[str, Any]:
-    asked = cells(base_of(setting), {"mode": list(MODES), "sigma": list(SPREADS)})
-    lines: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
-    for cell in asked:
-        row = row_of(cell, _simulated(cell, 0))
-        lines[str(row["mode"])].append(
-            {
-                "sigma": row["sigma"],
-                "updates_per_hour": row["updates_per_hour"],
-                "long_run": row["updates_per_hour_theory"],
-                "unstable": row["unstable"],
-            }
-        )
-    return {"simulated": True, "lines": lines}
+def curve(setting: Setting, gone: Callable[[], bool] = never) -> dict[str, Any]:
+    """Updates per hour of both modes over the spread, and in the long run where there is a closed form.
+
+    Args:
+        setting: its spread changes nothing: there is one curve for all.
+        gone: asked between two simulations; true: nobody waits for the answer any more.
+
+    Raises:
+        Abandoned: `gone` was true.
+    """
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for mode in MODES:
+        lines[mode] = []
+        for sigma in setting.spreads:
+            if gone():
+                raise Abandoned
+            bound = setting.max_staleness if mode == Mode.ASYNC.value else None  # no other mode has a use for it
+            lines[mode].append(_on_curve(replace(setting, sigma=sigma, max_staleness=bound), mode))
+    return {"simulated": True, "lines": lines, **_extent(setting)}
+
+
+class Abandoned(Exception):  # noqa: N818 - no error: the hand moved on
+    """Nobody waits for the answer any more."""
+
+
+@lru_cache(maxsize=8192)
+def _on_curve(setting: Setting, mode: str) -> dict[str, Any]:
+    (cell,) = cells(base_of(setting), {"mode": [mode]}, assumed=("in_flight",))
+    row = row_of(cell, _simulated(cell, 0))
+    return {
+        "sigma": setting.sigma,
+        "updates_per_hour": row["updates_per_hour"],
+        "long_run": row["updates_per_hour_theory"],
+        "unstable": row["unstable"],
+    }
+
+
+def _extent(setting: Setting) -> dict[str, Any]:
+    """How much was simulated."""
+    return {"horizon_s": setting.horizon_s, "whole": not setting.quick}
 
 
 def warm() -> str:
     """Loads what a first answer would wait for; returns how the loop runs: compiled or interpreted."""
     point(Setting.of({}))
+    curve(Setting.of({}))
     return "compiled" if compiled.available() else "interpreted"
 
 

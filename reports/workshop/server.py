@@ -1,6 +1,7 @@
 """The workshop's web server: its own files and two questions, on loopback, for this machine's browser alone."""
 
 import json
+import socket
 from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
@@ -21,7 +22,8 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 STATIC = {"workshop.js": "text/javascript", "draw.js": "text/javascript", "workshop.css": "text/css"}
-QUESTIONS: dict[str, Callable[[answers.Setting], dict[str, Any]]] = {"/point": answers.point, "/curve": answers.curve}
+Question = Callable[[answers.Setting, Callable[[], bool]], dict[str, Any]]
+QUESTIONS: dict[str, Question] = {"/point": lambda setting, _: answers.point(setting), "/curve": answers.curve}
 
 
 class Server(ThreadingHTTPServer):
@@ -66,13 +68,25 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"not here\n")
 
-    def _asked(self, question: Callable[[answers.Setting], dict[str, Any]], query: str) -> None:
+    def _asked(self, question: Question, query: str) -> None:
         status = HTTPStatus.OK
         try:
-            found = question(answers.Setting.of(dict(parse_qsl(query, keep_blank_values=True))))
+            found = question(answers.Setting.of(dict(parse_qsl(query, keep_blank_values=True))), self._gone)
+        except answers.Abandoned:
+            self.close_connection = True
+            return
         except BenchError as error:
             status, found = HTTPStatus.BAD_REQUEST, {"error": str(error)}
         self._answer(status, "application/json", json.dumps(found).encode())
+
+    def _gone(self) -> bool:
+        """Whether the browser has given this answer up: the hand moved on, and it closed the connection."""
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)

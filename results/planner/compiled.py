@@ -36,31 +36,30 @@ def advance() -> Callable[..., int]:
     return _compile(kernel.advance, names, kernel, heap)
 
 
-def log_normals(raw: Bits, median: float, sigma: float) -> Floats:
-    """Log-normal values of 64 random bits each: those of `draws`, compiled.
+def log_normals(raw: Bits, median: float, sigma: float, out: Floats) -> None:
+    """Log-normal values of 64 random bits each, into `out`: those of `draws`, compiled.
 
     Raises:
         SpecError: numba is not installed.
     """
     normals, exponentials = _filling()
-    found = np.empty(len(raw))
-    bits = np.empty(min(BLOCK, len(raw)), dtype=np.uint64)
+    size = min(BLOCK, len(raw))
+    bits = np.empty(size, dtype=np.uint64)
+    places, depths, powers = np.empty(size + 1, dtype=np.int64), np.empty(size + 1), np.empty(size + 1)
     for begin in range(0, len(raw), BLOCK):
-        part = found[begin : begin + BLOCK]
+        part = out[begin : begin + BLOCK]
         own = bits[: len(part)]
         np.right_shift(raw[begin : begin + BLOCK], 12, out=own)
-        normals(own.view(np.int64), part)
+        normals(own.view(np.int64), part, places, depths, depths.view(np.int64), powers)
         exponentials(sigma, own.view(np.int64), part)
         part *= own.view(np.float64)  # by now the bits of powers of two
         part *= median
-    return found
 
 
 @lru_cache(maxsize=1)
 def _filling() -> tuple[Callable[..., None], Callable[..., None]]:
     names = dict(vars(scalar))
-    for helper in (scalar.horner, scalar.tail):
-        names[helper.__name__] = _compile(helper, names, scalar)
+    names[scalar.horner.__name__] = _compile(scalar.horner, names, scalar)
     return _compile(scalar.normals, names, scalar), _compile(scalar.exponentials, names, scalar)
 
 
@@ -77,7 +76,7 @@ def _compile(function: Callable[..., Any], names: dict[str, Any], *sources: type
     copy.__module__ = function.__module__
     copy.__qualname__ = f"{code.co_name}_{zlib.crc32(source.encode()):08x}"
     try:
-        found: Callable[..., Any] = numba.njit(cache=True, error_model="numpy")(copy)
+        found: Callable[..., Any] = numba.njit(cache=True, error_model="numpy", nogil=True)(copy)
     except RuntimeError:  # neither the module's folder nor the user's cache can be written: compiled each time
-        found = numba.njit(error_model="numpy")(copy)
+        found = numba.njit(error_model="numpy", nogil=True)(copy)
     return found

@@ -7,6 +7,7 @@ IEEE 754 rounds alike everywhere: library versions of them differ between proces
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,9 @@ from results.planner.model import Composed, Durations, Empirical, Fixed, Law, Lo
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
 Whole = npt.NDArray[np.int64]
-Fast = Callable[[Bits, float, float], Floats]  # bits, median, sigma
+Fast = Callable[[Bits, float, float, Floats], None]  # bits, median, sigma, where the values go
 
-BLOCK = 1 << 14  # values worked on at a time: they stay in a core's cache
+BLOCK = 1 << 13  # values worked on at a time: they stay in a core's cache
 
 # Streams of a seed. What is drawn of one never moves another.
 GENERATION, TOOL, TURNS, OFFLOAD, LOGPROB, TRAIN, PAUSE, TRANSFER, RESUME = range(9)
@@ -26,12 +27,15 @@ GENERATION, TOOL, TURNS, OFFLOAD, LOGPROB, TRAIN, PAUSE, TRANSFER, RESUME = rang
 
 def bits(seed: int, stream: int, first: int, count: int) -> Bits:
     """Numbers `first` and up of a stream, 64 random bits each."""
-    philox = np.random.Philox(
+    skip = first % 4
+    found: Bits = _philox(seed, stream, first).random_raw(count + skip)[skip:]
+    return found
+
+
+def _philox(seed: int, stream: int, first: int) -> np.random.Philox:
+    return np.random.Philox(
         counter=np.array([first // 4, 0, 0, 0], dtype=np.uint64), key=np.array([seed, stream], dtype=np.uint64)
     )
-    skip = first % 4
-    found: Bits = philox.random_raw(count + skip)[skip:]
-    return found
 
 
 def uniforms(seed: int, stream: int, first: int, count: int) -> Floats:
@@ -48,11 +52,21 @@ def seconds(law: Law, seed: int, stream: int, first: int, count: int, fast: Fast
     if isinstance(law, Fixed):
         return np.full(count, law.seconds)
     if fast is not None and isinstance(law, LogNormal):
-        return fast(bits(seed, stream, first, count), law.median_s, law.sigma)
+        return _quickly(fast, law, seed, stream, first, count)
     found = uniforms(seed, stream, first, count)
     for begin in range(0, count, BLOCK):
         part = found[begin : begin + BLOCK]
         part[:] = quantiles(law, part)
+    return found
+
+
+def _quickly(fast: Fast, law: LogNormal, seed: int, stream: int, first: int, count: int) -> Floats:
+    found = np.empty(count)
+    philox, skip = _philox(seed, stream, first), first % 4
+    for begin in range(0, count, BLOCK):  # bits are made a block at a time too: they are still near when they are used
+        part = found[begin : begin + BLOCK]
+        fast(philox.random_raw(len(part) + skip)[skip:], law.median_s, law.sigma, part)
+        skip = 0
     return found
 
 
@@ -63,7 +77,7 @@ def durations(law: Durations, seed: int, first: int, count: int, fast: Fast | No
     fewer turns uses the first.
     """
     if not isinstance(law, Composed):
-        return np.ones(count, dtype=np.int64), seconds(law, seed, GENERATION, first, count, fast)
+        return _ones(count), seconds(law, seed, GENERATION, first, count, fast)
     counts = np.array(law.turns, dtype=np.int64)
     turns = counts[(uniforms(seed, TURNS, first, count) * len(counts)).astype(np.int64)]
     most = int(counts.max())
@@ -73,6 +87,12 @@ def durations(law: Durations, seed: int, first: int, count: int, fast: Fast | No
         tools = seconds(law.tool, seed, TOOL, first * most, count * most, fast).reshape(count, most)
         rows[:, 1::2] = tools[:, : most - 1]
     return turns, rows.reshape(-1)
+
+
+@lru_cache(maxsize=4)
+def _ones(count: int) -> Whole:
+    """Made once: a large array's first touch costs more than what is done with it."""
+    return np.ones(count, dtype=np.int64)
 
 
 def quantiles(law: Law, at: Floats) -> Floats:

@@ -10,7 +10,7 @@ from harness.protocol.errors import SpecError
 from results.planner import compiled, oracles
 from results.planner import kernel as k
 from results.planner.accounts import energy, rollout_account, train_account
-from results.planner.model import TRAIN_CLASSES, Composed, Scenario, mean_duration
+from results.planner.model import TRAIN_CLASSES, Composed, Scenario, expected_trajectories
 from results.planner.result import (
     AFTER_UPDATE,
     AT_FINISH,
@@ -59,12 +59,7 @@ def expected_turns(scenario: Scenario) -> float:
     """About how many turns a scenario plays: what it costs. Without load and waits: an upper guess."""
     law = scenario.durations
     turns = sum(law.turns) / len(law.turns) if isinstance(law, Composed) else 1.0
-    counts = []
-    if scenario.horizon_updates is not None:
-        counts.append(scenario.horizon_updates * scenario.trajectories_per_step * (1 + scenario.policy.over_sampling))
-    if scenario.horizon_s is not None:
-        counts.append(scenario.horizon_s * scenario.pools.workers / mean_duration(law))
-    return min(counts) * turns
+    return expected_trajectories(scenario) * turns
 
 
 def play(state: State, advance: Callable[..., int]) -> None:
@@ -156,19 +151,20 @@ def _staleness(state: State, st: Any, before: Any, warm: int | None) -> dict[str
 def _ledger(state: State, st: Any) -> Ledger:
     """Each entry from what is there at the end, none as the rest of the others."""
     arrays, group = state.arrays, state.scenario.policy.group_size
-    free = set(arrays.by_name["free_groups"][: st[k.FREE_GROUPS]])
-    queue, head, count = arrays.by_name["queue"], int(st[k.HEAD]), int(st[k.QUEUED])
-    places = range(head, head + count)
-    whole = {int(queue[place % len(queue)]) for place in places} | set(arrays.by_name["held"][: st[k.HELD]])
-    left = arrays.by_name["group_left"]
-    waiting = sum(group - int(left[one]) for one in range(len(left)) if one not in free and one not in whole)
+    left = arrays.numpy("group_left", np.int64)
+    free, whole = np.zeros(len(left), dtype=bool), np.zeros(len(left), dtype=bool)
+    free[arrays.numpy("free_groups", np.int64)[: st[k.FREE_GROUPS]]] = True
+    queue = arrays.numpy("queue", np.int64)
+    whole[queue[(int(st[k.HEAD]) + np.arange(int(st[k.QUEUED]))) % len(queue)]] = True
+    whole[arrays.numpy("held", np.int64)[: st[k.HELD]]] = True
+    waiting = int((group - left[~free & ~whole]).sum())
     return Ledger(
         started=int(st[k.STARTED]),
         trained=int(st[k.TRAINED]),
         discarded=int(st[k.DISCARDED]),
         cut=int(st[k.CUT]),
         in_flight=int(st[k.GENERATING] + st[k.IN_TOOL]),
-        queued=len(whole) * group + waiting,
+        queued=int(whole.sum()) * group + waiting,
     )
 
 

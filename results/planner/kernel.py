@@ -90,6 +90,7 @@ def advance(
     # how many are drawn at a time changes nothing.
     hole = st[HOLE]
     m = st[OPEN_PLACE]  # in the group that is being started
+    started, discards = st[STARTED], par[DISCARDS]
     code = -1
     while code < 0:
         # 1. Starts. A worker that became free goes on at once: before the trainer takes what it finished.
@@ -143,7 +144,7 @@ def advance(
             m += 1
             if m == g:
                 m = 0
-            st[STARTED] += 1
+            started += 1
         if code >= 0:
             break
         if hole:
@@ -172,7 +173,7 @@ def advance(
                     head += 1
                     if head == capacity:
                         head = 0
-                if par[DISCARDS] and taken - group_oldest[group] > bound:
+                if discards and taken - group_oldest[group] > bound:
                     st[DISCARDED] += g
                     free_groups[nfree] = group
                     nfree += 1
@@ -370,7 +371,13 @@ def advance(
                 code = DONE
         if (over and ended == par[WARMUP]) or code >= 0:
             # What is kept in local names goes where it is read.
-            st[FINISHED], st[SUM_FINISH], st[ENDED], st[TAKEN] = finished, sum_finish, ended, taken
+            st[FINISHED], st[SUM_FINISH], st[ENDED], st[TAKEN], st[STARTED] = (
+                finished,
+                sum_finish,
+                ended,
+                taken,
+                started,
+            )
             clk[NOW], clk[BUSY], clk[RUNNING] = now, busy, running
             clk[S_GENERATING], clk[S_TOOL], clk[S_SYNC], clk[S_IDLE] = s_generating, s_tool, s_sync, s_idle
             if over and ended == par[WARMUP]:
@@ -386,7 +393,7 @@ def advance(
     st[TRAINER], st[TAKEN], st[VISIBLE], st[ENDED] = trainer, taken, visible, ended
     st[HELD], st[QUEUED], st[HEAD], st[FREE_GROUPS] = nheld, nqueue, head, nfree
     st[FREE_SLOTS], st[OPEN_GROUP], st[PAUSED], st[HOLE] = nslots, open_group, paused, hole
-    st[OPEN_PLACE] = m
+    st[OPEN_PLACE], st[STARTED] = m, started
     st[FINISHED], st[SUM_FINISH] = finished, sum_finish
     clk[NOW], clk[GEN], clk[SHIFT], clk[TRAINER_END] = now, gen, shift, trainer_end
     clk[BUSY], clk[RUNNING] = busy, running

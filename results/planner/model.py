@@ -343,6 +343,16 @@ def mean_duration(durations: Durations) -> float:
     return turns * mean_of(durations.generation) + (turns - 1) * mean_of(durations.tool)
 
 
+def expected_trajectories(scenario: Scenario) -> float:
+    """About how many trajectories a scenario starts, if load slows nothing and no worker waits: an upper guess."""
+    counts = []
+    if scenario.horizon_updates is not None:
+        counts.append(scenario.horizon_updates * scenario.trajectories_per_step * (1 + scenario.policy.over_sampling))
+    if scenario.horizon_s is not None:
+        counts.append(scenario.horizon_s * scenario.pools.workers / mean_duration(scenario.durations))
+    return min(counts)
+
+
 def _law(name: str, value: object) -> None:
     if not isinstance(value, Law):
         raise SpecError(f"{name} = {value!r}: allowed are the laws {LAW_NAMES}")

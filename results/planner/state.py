@@ -9,7 +9,7 @@ import numpy as np
 from harness.protocol.errors import SpecError
 from results.planner import draws
 from results.planner import kernel as k
-from results.planner.model import Bound, Composed, InFlight, Mode, Order, Scenario
+from results.planner.model import Bound, Composed, InFlight, Mode, Order, Scenario, expected_trajectories
 
 CHUNK = 1 << 16  # trajectories drawn at a time; results do not depend on it
 SMALL_CHUNK = 1 << 12
@@ -74,7 +74,9 @@ class State:
         self.most_turns = max(scenario.durations.turns) if isinstance(scenario.durations, Composed) else 1
         self.stride = 2 * self.most_turns - 1
         chunk = SMALL_CHUNK if use_lists else CHUNK
-        self.chunk = max(16, min(chunk, MOST_TURN_DRAWS // self.stride))
+        # No more than are likely to be played, and a few: a short simulation is not to wait for draws it never uses.
+        likely = 1.05 * expected_trajectories(scenario) + scenario.pools.workers
+        self.chunk = max(16, int(min(chunk, MOST_TURN_DRAWS // self.stride, likely)))
         self.first = 0
         self._prepare()
 

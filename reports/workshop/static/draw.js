@@ -59,8 +59,10 @@ function drawCurve(svg, lines, setting) {
       put(svg, "path", { d: path.join(""), class: name });
     }
     for (const p of lines[mode]) {
-      const dot = put(svg, "circle", { cx: x(p.sigma), cy: y(p.updates_per_hour), r: 3.5, class: name });
-      put(dot, "title", {}, `σ ${plain(p.sigma)}: ${plain(p.updates_per_hour)} updates an hour, ${mode}`);
+      const kind = p.unstable ? `${name} unstable` : name;
+      const dot = put(svg, "circle", { cx: x(p.sigma), cy: y(p.updates_per_hour), r: p.unstable ? 4 : 3.5, class: kind });
+      const said = p.unstable ? "; unstable: the trainer can't keep up" : "";
+      put(dot, "title", {}, `σ ${plain(p.sigma)}: ${plain(p.updates_per_hour)} updates an hour, ${mode}${said}`);
     }
     const last = lines[mode][lines[mode].length - 1];
     if (!narrow) {
@@ -72,20 +74,29 @@ function drawCurve(svg, lines, setting) {
   }
 }
 
+// A row per worker, in the order in which they come to rest: what is grey is a worker that waits, and nothing else.
 function drawBatch(svg, batch) {
   const width = 540, height = 300, left = 4, right = width - 4, top = 4, bottom = height - 40;
   blank(svg, width, height);
   if (!batch.bars.length || !(batch.ends_s > 0)) {
-    put(svg, "text", { x: left, y: 24 }, "No batch was complete within the hour.");
+    put(svg, "text", { x: left, y: 24 }, "No batch was complete in that time.");
     return;
   }
   const whole = batch.ends_s + batch.update_s;
   const x = (t) => left + (t / whole) * (right - left);
-  const each = (bottom - top) / batch.bars.length;
-  batch.bars.forEach(([start, end], k) => {
+  const rows = new Map();
+  for (let worker = 0; worker < batch.workers; worker += 1) rows.set(worker, []);
+  for (const [start, end, worker] of batch.bars) rows.get(worker).push([start, end]);
+  const rest = (bars) => Math.max(0, ...bars.map(([, end]) => end));
+  const ordered = [...rows.values()].sort((one, other) => rest(one) - rest(other));
+  const each = (bottom - top) / ordered.length;
+  ordered.forEach((bars, k) => {
     const at = { y: top + k * each, height: Math.max(each - (each > 3 ? 1 : 0), 0.5) };
     put(svg, "rect", { ...at, x: x(0), width: x(batch.ends_s) - x(0), class: "idle" });
-    put(svg, "rect", { ...at, x: x(start), width: Math.max(x(end) - x(start), 0.5), class: "busy" });
+    for (const [start, end] of bars) {
+      const gap = bars.length > 1 && x(end) - x(start) > 2 ? 0.75 : 0; // else two trajectories would be one bar
+      put(svg, "rect", { ...at, x: x(start), width: Math.max(x(end) - x(start) - gap, 0.5), class: "busy" });
+    }
   });
   if (batch.update_s > 0) {
     const wide = x(whole) - x(batch.ends_s) - 2;
@@ -94,14 +105,14 @@ function drawBatch(svg, batch) {
   }
   const { step } = ticks(whole, 5);
   for (let t = 0; t <= whole; t += step) put(svg, "text", { x: x(t), y: bottom + 18, "text-anchor": t ? "middle" : "start" }, `${plain(t)} s`);
-  put(svg, "text", { x: left, y: height - 4 }, "blue: a trajectory; grey: its worker waits for the slowest; green: the update");
+  put(svg, "text", { x: left, y: height - 4 }, "a row is a worker; blue: a trajectory; grey: it waits for the slowest; green: the update");
 }
 
 function drawStaleness(svg, shares) {
   const width = 540, height = 200, left = 40, right = width - 4, top = 18, bottom = height - 40;
   blank(svg, width, height);
   if (!shares.length) {
-    put(svg, "text", { x: left, y: 24 }, "Nothing was trained on within the hour.");
+    put(svg, "text", { x: left, y: 24 }, "Nothing was trained on in that time.");
     return;
   }
   // The far end in one bar: a straggler or two would squeeze all the others.

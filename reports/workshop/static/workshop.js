@@ -1,5 +1,7 @@
 "use strict";
-// Sliders ask the server; the newest answer is shown, and older ones are dropped. `window.workshop` tells tests the state.
+// Sliders ask the server; the newest answer is shown, and older ones are dropped. While the hand moves a quick look is
+// asked for; where that is less than an hour, the hour is asked for when the hand rests. `window.workshop` tells tests
+// the state: what was asked and shown last, whether it is the hour, and how long after the hand each came (milliseconds).
 
 const form = document.getElementById("settings");
 const inputs = [...form.querySelectorAll("input")];
@@ -10,13 +12,23 @@ const CONVENTIONS = [
   ["at_start", "when its batch is taken, if the version moves after the update"],
   ["after_update", "after the update it is in"],
 ];
-const state = { seed: 1, asked: 0, shown: { point: 0, curve: 0 }, lag_ms: null, point: null, curve: null };
+const REST_MS = 200;
+const state = {
+  seed: 1, asked: 0, shown: { point: 0, curve: 0 }, whole: { point: false, curve: false }, lags_ms: { point: [], curve: [] },
+  point: null, curve: null, failed: 0,
+};
 window.workshop = state;
 let lines = null;
 
 function setting() {
   const found = Object.fromEntries(inputs.map((input) => [input.name, Number(input.value)]));
   return { ...found, seed: state.seed };
+}
+
+function span(seconds) {
+  if (seconds === 3600) return "one simulated hour";
+  const words = seconds >= 90 ? `${plain(seconds / 60)} minutes` : `${plain(seconds)} s`;
+  return `a quick look, the first ${words} of the hour, which follows when the hand rests`;
 }
 
 function label(input) {
@@ -61,50 +73,75 @@ function showPoint(found) {
 function showCurve(found) {
   state.curve = found;
   lines = found.lines;
+  by("extent").textContent = span(found.horizon_s);
+  by("unstable").hidden = !Object.values(lines).flat().some((p) => p.unstable);
   drawCurve(by("curve"), lines, setting());
 }
 
-// One request of a kind at a time: while one is under way only the newest wish is kept.
+// One request of a kind at a time: while a quick one is under way only the newest wish is kept; a long one is given up.
 function asker(path, show) {
-  let busy = false, wanted = null;
+  let running = null, wanted = null;
   async function go() {
     const wish = wanted;
     wanted = null;
-    busy = true;
+    running = { wish, give_up: new AbortController() };
+    const { signal } = running.give_up;
     try {
-      const reply = await fetch(`/${path}?${new URLSearchParams(wish.setting)}`);
+      const query = new URLSearchParams({ ...wish.setting, quick: wish.quick ? 1 : 0 });
+      const reply = await fetch(`/${path}?${query}`, { signal });
       const found = await reply.json();
       if (reply.ok) {
         show(found);
         state.shown[path] = wish.number;
+        state.whole[path] = found.whole;
         by("state").textContent = "";
-        if (path === "point") state.lag_ms = performance.now() - wish.at;
+        if (wish.quick) state.lags_ms[path].push(performance.now() - wish.at);
       } else {
+        state.failed = wish.number;
         by("state").textContent = found.error;
       }
     } catch {
-      by("state").textContent = "The server has ended; start bench workshop again.";
+      if (!signal.aborted) {
+        state.failed = wish.number;
+        by("state").textContent = "The server has ended; start bench workshop again.";
+      }
     }
-    busy = false;
+    running = null;
     if (wanted) go();
   }
   return (wish) => {
     wanted = wish;
-    if (!busy) go();
+    if (!running) go();
+    else if (!running.wish.quick) running.give_up.abort();
   };
 }
 
 const askPoint = asker("point", showPoint);
 const askCurve = asker("curve", showCurve);
+let resting = 0;
 
 function changed() {
   for (const input of inputs) by(`${input.id}-value`).textContent = label(input);
   by("seed").textContent = state.seed;
   state.asked += 1;
-  const wish = { setting: setting(), number: state.asked, at: performance.now() };
+  const wish = { setting: setting(), number: state.asked, at: performance.now(), quick: true };
   askPoint(wish);
   if (lines) drawCurve(by("curve"), lines, wish.setting);
   askCurve(wish);
+  clearTimeout(resting);
+  resting = setTimeout(rested, REST_MS);
+}
+
+function rested() {
+  const { shown, whole, asked, failed } = state;
+  if (failed === asked) return;
+  if (shown.point !== asked || shown.curve !== asked) {
+    resting = setTimeout(rested, REST_MS);
+    return;
+  }
+  const wish = { setting: setting(), number: asked, at: performance.now(), quick: false };
+  if (!whole.point) askPoint(wish);
+  if (!whole.curve) askCurve(wish);
 }
 
 form.addEventListener("input", changed);

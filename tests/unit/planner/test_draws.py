@@ -63,16 +63,27 @@ def test_the_compiled_draws_are_the_same_bits():
     raw = draws.bits(9, 0, 0, 40_001)
     for median, sigma in ((20.0, 1.0), (0.003, 2.5), (1e6, 0.0)):
         slow = draws.seconds(LogNormal(median, sigma), 9, 0, 0, len(raw))
-        assert compiled.log_normals(raw, median, sigma).tolist() == slow.tolist()
+        found = np.empty(len(raw))
+        compiled.log_normals(raw, median, sigma, found)
+        assert found.tolist() == slow.tolist()
 
 
 def test_the_function_that_is_compiled_gives_them_interpreted_too():
-    raw = draws.bits(9, 0, 0, 3_000)
-    bits, normals = (raw >> np.uint64(12)).astype(np.int64).tolist(), [0.0] * len(raw)
+    bits = (draws.bits(9, 0, 0, 3_000) >> np.uint64(12)).astype(np.int64)
+    bits[:6] = [0, 1, 2, (1 << 52) - 1, (1 << 52) - 2, 1 << 51]  # beyond what 3,000 draws reach
+    found, depths, powers = (np.empty(len(bits) + 1) for _ in range(3))
 
-    scalar.normals(bits, normals)
+    scalar.normals(bits, found[:-1], np.empty(len(bits) + 1, dtype=np.int64), depths, depths.view(np.int64), powers)
 
-    assert normals == draws.normal_quantiles(draws.uniforms(9, 0, 0, len(raw))).tolist()
+    assert found[:-1].tolist() == draws.normal_quantiles((bits + 0.5) * 2.0**-52).tolist()
+
+
+@pytest.mark.parametrize("first", [0, 1, 3, 8191, 12_345])
+def test_compiled_draws_begin_anywhere_too(first):
+    law = LogNormal(20, 1)
+    fast = draws.seconds(law, 4, draws.TOOL, first, 20_001, compiled.log_normals)
+
+    assert fast.tolist() == draws.seconds(law, 4, draws.TOOL, first, 20_001).tolist()
 
 
 def test_laws_have_the_shares_they_say():
@@ -137,6 +148,8 @@ def test_where_machine_code_cannot_be_kept_it_is_made_each_time(monkeypatch):
     compiled._filling.cache_clear()
     try:
         raw = draws.bits(1, 0, 0, 100)
-        assert compiled.log_normals(raw, 20.0, 1.0).tolist() == draws.seconds(LogNormal(20, 1), 1, 0, 0, 100).tolist()
+        found = np.empty(len(raw))
+        compiled.log_normals(raw, 20.0, 1.0, found)
+        assert found.tolist() == draws.seconds(LogNormal(20, 1), 1, 0, 0, 100).tolist()
     finally:
         compiled._filling.cache_clear()

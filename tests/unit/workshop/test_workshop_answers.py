@@ -1,16 +1,29 @@
 """The workshop's server: its figures are `bench simulate`'s, and what it answers to whom."""
 
 import http.client
+import itertools
 import json
+import math
 import socket
 import threading
 from http import HTTPStatus
 
 import pytest
 
+from harness.cli import call
 from harness.cli.simulate import WORKSHOP
 from harness.protocol.errors import SpecError
-from reports.workshop.answers import MODES, SLIDERS, SPREADS, UNBOUNDED, Setting, base_of, curve, point
+from reports.workshop.answers import (
+    MODES,
+    SLIDERS,
+    SPREADS,
+    UNBOUNDED,
+    Abandoned,
+    Setting,
+    base_of,
+    curve,
+    point,
+)
 from reports.workshop.server import Server, _Handler
 from results.planner.sweep import cells, run
 
@@ -67,12 +80,87 @@ def test_the_batch_is_the_first_synchronous_one():
 
 def test_the_curve_has_a_point_for_every_spread_whatever_the_spread_slider_says():
     found = curve(Setting.of({"sigma": "0.5"}))
-    assert found is curve(Setting.of({"sigma": "1.5"}))
+    assert found == curve(Setting.of({"sigma": "1.5"}))
     for mode in MODES:
         assert [one["sigma"] for one in found["lines"][mode]] == list(SPREADS)
     at_one = found["lines"]["async"][SPREADS.index(1.0)]
     assert at_one["updates_per_hour"] == point(Setting.of({}))["modes"]["async"]["updates_per_hour"]
     assert at_one["long_run"] == pytest.approx(109.2, abs=0.05)
+
+
+HEAVY = {"median": "1", "workers": "256", "batch_size": "1", "update_s": "2"}  # 921,600 trajectories an hour
+
+
+def test_a_quick_look_is_less_than_an_hour_only_where_an_hour_takes_long():
+    light = Setting.of({"quick": "1"})
+    assert light == Setting.of({})
+    assert point(light)["whole"] is True
+
+    quick, whole = Setting.of({**HEAVY, "quick": "1"}), Setting.of(HEAVY)
+    assert (whole.horizon_s, whole.spreads) == (3600.0, SPREADS)
+    assert quick.starts(quick.horizon_s) < 13_000
+    assert 0 < len(quick.spreads) < len(SPREADS)
+    assert set(quick.spreads) < set(SPREADS)
+    found = curve(quick)
+    assert (found["whole"], found["horizon_s"]) == (False, quick.horizon_s)
+    slow = Setting.of({**HEAVY, "quick": "1", "update_s": "120"})
+    assert slow.horizon_s >= 480  # else no update would end in it
+
+
+@pytest.mark.parametrize("more", [{}, {"update_s": "30"}, {"workers": "255", "median": "3"}])
+def test_a_quick_looks_command_gives_its_figures(more, capsys):
+    quick = Setting.of({**HEAVY, **more, "quick": "1"})
+    assert quick.quick
+    found = point(quick)["modes"]
+
+    for mode in MODES:
+        assert call([*quick.command.split()[1:], "--mode", mode, "--json"]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert row["digest"] == found[mode]["digest"]
+        assert row["window_s"] == quick.horizon_s
+
+
+def test_an_answer_that_nobody_waits_for_is_not_finished():
+    asked = []
+
+    def gone():
+        asked.append(True)
+        return len(asked) > 3
+
+    with pytest.raises(Abandoned):
+        curve(Setting.of({"seed": "77"}), gone)
+    assert len(asked) == 4
+
+
+def test_a_closed_connection_is_noticed_and_a_waiting_one_is_not():
+    handler = object.__new__(_Handler)
+    handler.connection, browser = socket.socketpair()
+    with handler.connection:
+        assert not handler._gone()
+        browser.sendall(b"GET")
+        assert not handler._gone()  # its next question
+        assert handler.connection.recv(3) == b"GET"
+        browser.close()
+        assert handler._gone()
+
+
+def test_the_curve_marks_what_is_unstable_at_every_slow_update():
+    for update_s in ("60", "95", "120"):
+        line = curve(Setting.of({"update_s": update_s}))["lines"]
+        assert all(one["unstable"] is (20 * math.exp(one["sigma"] ** 2 / 2) < float(update_s)) for one in line["async"])
+        assert not any(one["unstable"] for one in line["synchronous"])
+        assert point(Setting.of({"update_s": update_s}))["modes"]["async"]["unstable"] is True
+
+
+def test_fewer_workers_than_trajectories_have_several_each():
+    batch = point(Setting.of({"workers": "8", "batch_size": "32"}))["batch"]
+
+    assert batch["workers"] == 8
+    assert {worker for _, _, worker in batch["bars"]} == set(range(8))
+    for worker in range(8):  # one after the other, with nothing between
+        own = sorted((start, end) for start, end, at in batch["bars"] if at == worker)
+        assert own[0][0] == 0
+        assert all(one[1] == pytest.approx(other[0]) for one, other in itertools.pairwise(own))
 
 
 def test_a_command_is_given_that_says_the_same():
@@ -95,6 +183,7 @@ def test_a_command_is_given_that_says_the_same():
         ({"seed": "-1"}, "seed = -1"),
         ({"seed": "9" * 30}, "seed = "),
         ({"seed": "\u00b2"}, "seed = "),
+        ({"quick": "yes"}, "quick = yes"),
     ],
 )
 def test_wrong_settings_are_named(query, said):
