@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from results.engine_samples import read_engine_samples
 from results.importing.imported import is_imported
 from results.joins import add_open_trajectories, join_trajectories
 from results.plans import Plans
-from results.reading import EventFile
+from results.reading import EventFile, OnAxis
 from results.recorded import Recorded
 from results.rows import Rows
 from results.sample_table import write_samples
@@ -49,17 +51,28 @@ def collect(run_dir: Path) -> RunTables:
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
         table_path(run_dir, name).unlink(missing_ok=True)
-    samples = write_samples(run_dir / "samples", table_path(run_dir, "samples"), run_id, clocks)
-    for problem in samples.problems:
+    recorded = Recorded(run_id, defects, compared=frozenset(clocks.clocks))
+    stop = Event()
+    # Beside each other: neither holds Python's lock for much of its time, Arrow and NumPy do the work.
+    with ThreadPoolExecutor(1) as beside:
+        target = table_path(run_dir, "samples")
+        writing = beside.submit(write_samples, run_dir / "samples", target, run_id, clocks, stop)
+        try:
+            tables = _event_tables(run_dir, recorded, spec, clocks.event)
+            engine_samples, cut = read_engine_samples(run_dir / "samples" / "engines")
+            samples = writing.result()
+        except BaseException:
+            stop.set()  # at Ctrl-C too: the file that was begun is removed
+            raise
+    for problem in (*samples.problems, *(f"engines/{one}" for one in cut)):
         defects.add("damaged_samples", f"samples/{problem}")
-    tables = _event_tables(run_dir, run_id, spec, defects, clocks)
-    engine_samples, cut = read_engine_samples(run_dir / "samples" / "engines")
+    for kind, message in defects.rows():
+        recorded.add_failure(kind, message)
+    tables["failures"] = recorded.failures.table("mono_ns")
     tables["engine_samples"] = clocks.table(engine_samples)
     machine = meta.get("machine")
     controller = _text_of(machine, "host") if isinstance(machine, dict) else None
     tables["hosts"] = clocks.hosts(tables["processes"], samples.by_host, controller)
-    for problem in cut:
-        defects.add("damaged_samples", f"samples/engines/{problem}")
     tables["runs"] = runs_table(run_id, spec, meta)
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
@@ -71,22 +84,20 @@ def collect(run_dir: Path) -> RunTables:
     return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, ("samples",), ready))
 
 
-def _event_tables(run_dir: Path, run_id: str, spec: RunSpec, defects: Defects, clocks: Clocks) -> dict[str, pa.Table]:
-    recorded = Recorded(run_id, defects, compared=frozenset(clocks.clocks))
+def _event_tables(run_dir: Path, recorded: Recorded, spec: RunSpec, on_axis: OnAxis) -> dict[str, pa.Table]:
+    """What the events give, failures aside: more of those may be found elsewhere."""
     for path in sorted((run_dir / "events").glob("*.jsonl")):
-        recorded.take_file(EventFile(path, clocks.event))
+        recorded.take_file(EventFile(path, on_axis))
     tables = recorded.finish()
     add_open_trajectories(
         recorded.trajectories, recorded.closed, tables["opens"], tables["turns"], tables["tool_calls"]
     )
     trajectories = recorded.trajectories.table("start_ns")
-    tables["trajectories"] = join_trajectories(trajectories, tables["steps"], Plans(spec), defects.add)
+    report = recorded.defects.add
+    tables["trajectories"] = join_trajectories(trajectories, tables["steps"], Plans(spec), report)
     for step, count in sorted(Counter(tables["steps"]["step"].to_pylist()).items()):
         if count > 1:
-            defects.add("duplicate_step", f"step {step} was recorded {count} times")
-    for kind, message in defects.rows():
-        recorded.add_failure(kind, message)
-    tables["failures"] = recorded.failures.table("mono_ns")
+            report("duplicate_step", f"step {step} was recorded {count} times")
     return tables
 
 

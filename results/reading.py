@@ -30,6 +30,7 @@ from harness.protocol.events import (
 )
 
 INT_LIMIT = 2**62  # differences of two such integers fit 64 bits
+OnAxis = Callable[[str, Event], Event]  # host, event -> the event with its times on the run's axis
 _FILE_NAME = re.compile(r"^(?P<host>.+)-(?P<pid>\d{1,18})$")
 
 
@@ -68,7 +69,7 @@ class EventFile:
     """One events file being read; `processes` and the damage are complete when `events` is exhausted."""
 
     path: Path
-    on_axis: Callable[[str, Event], Event] | None = None  # host, event -> the event with its times on the run's axis
+    on_axis: OnAxis | None = None
     processes: list[Process] = field(default_factory=list)
     lines: int = 0
     damaged: int = 0

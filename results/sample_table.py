@@ -1,9 +1,10 @@
 """The samples of a run on their way to Parquet: merged by time, written as they come, never all in memory."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pyarrow as pa
@@ -39,10 +40,11 @@ class Samples:
             self.by_host[row["host"]] = (min(before[0], low), max(before[1], high), before[2] + count)
 
 
-def write_samples(folder: Path, target: Path, run_id: str, clocks: Clocks) -> Samples:
+def write_samples(folder: Path, target: Path, run_id: str, clocks: Clocks, stop: Event | None = None) -> Samples:
     """Writes all segments of `folder` as the table `samples`, on the controller's axis, oldest first.
 
     Raises:
+        CancelledError: `stop` was set by another thread.
         OSError: the table cannot be written; one that was at `target` is left as it was.
     """
     made, late = Samples(), list[pa.Table]()
@@ -50,9 +52,8 @@ def write_samples(folder: Path, target: Path, run_id: str, clocks: Clocks) -> Sa
     # Written by another thread: neither Arrow's encoding nor most of the decoding holds Python's lock.
     with TableWriter(target, "samples", run_id) as writer, ThreadPoolExecutor(1) as pool:
         writing: Future[None] | None = None
-        for table in _grouped(
-            _merged([_Source(path, clocks, problems) for path in sorted(folder.glob("*.arrows"))], late)
-        ):
+        sources = [_Source(path, clocks, problems) for path in sorted(folder.glob("*.arrows"))]
+        for table in _grouped(_merged(sources, late, stop or Event())):
             made.saw(table)
             if writing is not None:
                 writing.result()
@@ -99,13 +100,15 @@ class _Source:
             self.until_ns = max(self.until_ns, int(pc.max(table["mono_ns"]).as_py()) - SLACK_NS)
 
 
-def _merged(sources: Sequence[_Source], late: list[pa.Table]) -> Iterator[pa.Table]:
+def _merged(sources: Sequence[_Source], late: list[pa.Table], stop: Event) -> Iterator[pa.Table]:
     """All rows by time, rows of one instant in the order of the files; those that come too late go to `late`."""
     piece_bytes = max(LEAST_BYTES, PIECES_BYTES // max(1, len(sources)))
     done_ns, live = -(2**63), list(sources)
     while live:
         bound = min(source.until_ns for source in live)
         for source in live:
+            if stop.is_set():
+                raise CancelledError
             if source.until_ns <= bound:
                 source.read(piece_bytes)
         live = [source for source in live if source.until_ns < 2**63 - 1]

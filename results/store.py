@@ -19,7 +19,7 @@ from results.status import read_meta
 from results.table_parts import parts_of
 from results.table_problems import check_columns, is_file, unreadable
 
-COMPRESSION = "zstd"
+COMPRESSION = "lz4"  # against zstd: a tenth more bytes, written in four fifths of the time, read in half of it
 BATCH_ROWS = 2**18  # of a table that is read part by part
 COMPUTED = ("metrics",)  # tables that are written after the collection, by what computes from it
 ADDED = ("engine_samples", "hosts")  # tables that runs collected before they were there have not: without rows then
@@ -212,10 +212,16 @@ class TableWriter:
     def __enter__(self) -> "TableWriter":
         self._file = self._temporary.open("wb")
         try:
-            # Readings and instants hardly repeat: a dictionary of them would be made, and then given up.
+            # Readings and instants hardly repeat: a dictionary of them would be made, and then given up. Instants
+            # come in their order, or nearly: their differences are a third of the bytes, and quickly unpacked.
             often = [field.name for field in self._schema if field.type != pa.float64()]
-            repeating = [name for name in often if not name.endswith("_ns")]
-            self._writer = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION, use_dictionary=repeating)
+            self._writer = pq.ParquetWriter(
+                self._file,
+                self._schema,
+                compression=COMPRESSION,
+                use_dictionary=[name for name in often if not name.endswith("_ns")],
+                column_encoding={name: "DELTA_BINARY_PACKED" for name in often if name.endswith("_ns")},
+            )
         except BaseException:
             self._leave()
             raise
@@ -248,6 +254,11 @@ class TableWriter:
             sync_folder(self._path.parent)
 
     def _leave(self) -> None:
+        writer: pq.ParquetWriter | None = getattr(self, "_writer", None)
+        if writer is not None:
+            with suppress(OSError, ValueError, pa.ArrowException):
+                writer.close()
+            writer.is_open = False  # or it would try again when it is forgotten
         with suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)
