@@ -20,6 +20,10 @@ def cost_section(cases: Sequence[Case], prices: Prices, notes: Footnotes) -> lis
             ["GPU hours, per 1,000 trajectories trained on", *(_value(c.per_trajectories, c, notes) for c in found)],
             ["of them within the bound (good)", *(_value(c.per_good_trajectories, c, notes) for c in found)],
             ["GPU hours, per million generated tokens", *(_estimate(c.per_tokens, c, notes) for c in found)],
+            [
+                "GPU hours, per million trained tokens",
+                *(_estimate(c.per_trained_tokens, c, notes) for c in found),
+            ],
             ["GPU hours, per million good tokens", *(_estimate(c.per_good_tokens, c, notes) for c in found)],
         ]
     if prices.kwh is not None:
@@ -29,12 +33,19 @@ def cost_section(cases: Sequence[Case], prices: Prices, notes: Footnotes) -> lis
                 "energy, per 1,000 trajectories trained on",
                 *(_value(c.energy_per_trajectories, c, notes) for c in found),
             ],
+            ["energy, per million generated tokens", *(_value(c.energy_per_tokens, c, notes) for c in found)],
+            [
+                "energy, per million trained tokens",
+                *(_value(c.energy_per_trained_tokens, c, notes) for c in found),
+            ],
+            ["energy, per million good tokens", *(_value(c.energy_per_good_tokens, c, notes) for c in found)],
         ]
     asked = [f"{number(prices.gpu_hour)} per GPU hour"] if prices.gpu_hour is not None else []
     asked += [f"{number(prices.kwh)} per kWh"] if prices.kwh is not None else []
     said = (
         f"At {' and '.join(asked)}, in the currency of the price. Of the steady window, all GPUs, busy or not: start-up"
-        " and warm-up are not in it. A hired GPU's price contains its energy: the two are not added."
+        " and warm-up are not in it. A hired GPU's price contains its energy: the two are not added. Trained tokens are"
+        " those of the loss masks; good ones, of trajectories within the staleness bound."
     )
     return ["## Cost", "", *table(["Cost", *(escape(name) for name in labels(cases))], rows, "l"), "", said, ""]
 

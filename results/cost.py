@@ -44,15 +44,20 @@ class Cost:
 
     GPU hours are those of ALL GPUs of the run, busy or not; `energy_*` is the part of the energy alone (a hired GPU's
     price contains it: the two are not added). Good: trained on within the staleness bound.
+    What did not end well was not trained on, also where it kept its place in a batch.
     """
 
     per_step: Estimate
     per_trajectories: float | None  # per 1,000 trajectories trained on
     per_good_trajectories: float | None
     per_tokens: Estimate  # per million generated tokens
+    per_trained_tokens: Estimate  # per million that the loss masks of the trajectories trained on have
     per_good_tokens: Estimate
     energy_per_step: float | None
     energy_per_trajectories: float | None
+    energy_per_tokens: float | None
+    energy_per_trained_tokens: float | None
+    energy_per_good_tokens: float | None
     note: str | None
 
 
@@ -67,14 +72,19 @@ def cost(run: RunTables, figures: RunFigures, prices: Prices) -> Cost:
             per_trajectories=None,
             per_good_trajectories=None,
             per_tokens=none,
+            per_trained_tokens=none,
             per_good_tokens=none,
             energy_per_step=None,
             energy_per_trajectories=None,
+            energy_per_tokens=None,
+            energy_per_trained_tokens=None,
+            energy_per_good_tokens=None,
             note=why or "no steady window",
         )
-    trained = rates.good_trajectories + rates.stale_trajectories + rates.unknown_trajectories
+    trained = int(rates.trajectory_ledger.trained)
     second = None if prices.gpu_hour is None else prices.gpu_hour / 3600  # of one GPU
-    whole = None if second is None else second * run.spec.total_gpus * window.seconds
+    gpu_seconds = run.spec.total_gpus * window.seconds
+    whole = None if second is None else second * gpu_seconds
     joules = figures.energy.joules if figures.energy is not None else None
     power = None if joules is None or prices.kwh is None else joules / JOULES_PER_KWH * prices.kwh
     step_time = figures.figures["step_time_s"]
@@ -91,9 +101,13 @@ def cost(run: RunTables, figures: RunFigures, prices: Prices) -> Cost:
         per_trajectories=_per(whole, trained, PER_TRAJECTORIES),
         per_good_trajectories=_per(whole, rates.good_trajectories, PER_TRAJECTORIES),
         per_tokens=_turned(rates.tokens, second),
+        per_trained_tokens=_turned(rates.trained, second),
         per_good_tokens=_turned(rates.goodput, second),
         energy_per_step=_per(power, window.steps, 1),
         energy_per_trajectories=_per(power, trained, PER_TRAJECTORIES),
+        energy_per_tokens=_per(power, _tokens(rates.tokens, gpu_seconds), PER_TOKENS),
+        energy_per_trained_tokens=_per(power, _tokens(rates.trained, gpu_seconds), PER_TOKENS),
+        energy_per_good_tokens=_per(power, _tokens(rates.goodput, gpu_seconds), PER_TOKENS),
         note=None,
     )
 
@@ -102,8 +116,13 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _per(amount: float | None, count: int, unit: int) -> float | None:
-    return None if amount is None or count == 0 else amount / count * unit
+def _per(amount: float | None, count: float | None, unit: int) -> float | None:
+    return None if amount is None or not count else amount / count * unit
+
+
+def _tokens(rate: Estimate, gpu_seconds: float) -> float | None:
+    """Tokens of the window, from tokens / s / GPU."""
+    return None if rate.value is None else rate.value * gpu_seconds
 
 
 def _turned(rate: Estimate, second: float | None) -> Estimate:

@@ -78,13 +78,13 @@ def running_work(run: RunTables, tracks: Tracks, lives: Lives, made: Sequence[Ba
 def _fates(lives: Lives, bound: int) -> dict[str, Mask]:
     """What became of each trajectory: exactly one of them holds."""
     stale, unknown = lives.age > bound, np.isnan(lives.age)
-    other = ~lives.trained & ~lives.dropped & (lives.left != np.iinfo(np.int64).max)
+    gone = lives.trained | lives.dropped | lives.failed | lives.cut
     return {
         TRAINED: lives.trained & ~stale & ~unknown,
         TRAINED_STALE: lives.trained & stale,
         TRAINED_UNKNOWN: lives.trained & unknown,
         DROPPED_STALE: lives.dropped & stale,
-        DROPPED_OTHER: (lives.dropped & ~stale) | (other & lives.cancelled),
-        FAILED: other & ~lives.cancelled,
-        OPEN: ~lives.trained & ~lives.dropped & ~other,
+        DROPPED_OTHER: (lives.dropped & ~stale) | lives.cut,
+        FAILED: lives.failed,
+        OPEN: ~gone,
     }

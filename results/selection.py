@@ -72,7 +72,7 @@ def selection(run: RunTables, window: Window) -> Selection:
     passed over, not merely late. Attempts at one plan count once, as trained if one of them was.
     """
     lives = run.frame("trajectories")
-    trained = lives["consumed_ns"].notna() & (lives["consumed_ns"] <= window.end_ns).fillna(False)
+    trained = (lives["status"] == "ok") & (lives["consumed_ns"] <= window.end_ns).fillna(False)
     lives = lives.assign(trained=trained.to_numpy(np.bool_))
     inside = lives[lives["trained"] & (lives["start_ns"] >= window.start_ns)]
     if inside.empty:

@@ -39,7 +39,8 @@ class Ledger:
     """What came in and where it went, over the window; `unit` is token or trajectory. In flight and queued: at its end.
 
     Each side is counted from its own records (turns in, trajectories out), so `gap` is a check, not an identity.
-    Generated tokens of a trained trajectory that its loss mask leaves out are dropped (other), or failed where it was.
+    Generated tokens of a trained trajectory that its loss mask leaves out are dropped (other). A trajectory that did
+    not end well is failed, also where it kept its place in a batch: it trained on nothing.
     """
 
     unit: str
@@ -65,6 +66,7 @@ class Throughput:
 
     tokens: Estimate  # generated tokens / s / GPU
     goodput: Estimate  # loss tokens of the good trajectories / s / GPU
+    trained: Estimate  # loss tokens of all that were trained on / s / GPU, beyond the bound or not
     generated_tokens: float
     prefilled_tokens: float | None  # prompt tokens of turns that began in the window, cached or not
     loss_tokens: int | None
@@ -98,15 +100,16 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     per_step = _tokens_per_step(tracks, boundaries)
     gpu_seconds = window.step_seconds * gpus
     stale = lives.age > run.spec.max_staleness
-    trained = window.holds(lives.left) & lives.trained
-    good = trained & lives.ok & ~stale & ~np.isnan(lives.age)
-    of_step = np.searchsorted(boundaries[1:], lives.left[good], side="left")
-    good_tokens = np.bincount(of_step, weights=np.nan_to_num(lives.loss[good]), minlength=window.steps)
-    unmasked = int(np.isnan(lives.loss[good]).sum())
+    left_now = window.holds(lives.left)
+    trained = left_now & lives.trained
+    good = trained & ~stale & ~np.isnan(lives.age)
+    good_tokens, unmasked = _loss_per_step(lives, good, boundaries)
+    trained_loss, unknown_masks = _loss_per_step(lives, trained, boundaries)
+    unknown_rate = Estimate(value=None, n=window.steps)
     steps = run.frame("steps")
     steps = steps[window.holds(steps["end_ns"].to_numpy(np.int64))]
     processed, source = _whole(steps["processed_tokens"]), "trainer"
-    lengths = lives.lengths[trained]
+    lengths = lives.lengths[left_now & lives.consumed]  # what trains on nothing goes through the forward all the same
     if processed is None and lengths.size and not np.isnan(lengths).any():
         processed, source = int(lengths.sum()), "trajectories"
     flops, note = _train_flops(run, processed, lengths)
@@ -117,7 +120,8 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
     tokens_ledger, trajectories_ledger = _ledgers(tracks, window, lives, stale, float(per_step.sum()))
     return Throughput(
         tokens=ratio_of_sums(per_step, gpu_seconds),
-        goodput=Estimate(value=None, n=window.steps) if unmasked else ratio_of_sums(good_tokens, gpu_seconds),
+        goodput=unknown_rate if unmasked else ratio_of_sums(good_tokens, gpu_seconds),
+        trained=unknown_rate if unknown_masks else ratio_of_sums(trained_loss, gpu_seconds),
         generated_tokens=float(per_step.sum()),
         prefilled_tokens=_prefilled(run, window),
         loss_tokens=_whole(steps["loss_tokens"]),
@@ -135,6 +139,13 @@ def throughput(run: RunTables, tracks: Tracks, window: Window, account: Account,
         token_ledger=tokens_ledger,
         trajectory_ledger=trajectories_ledger,
     )
+
+
+def _loss_per_step(lives: "Lives", these: npt.NDArray[np.bool_], boundaries: Ns) -> tuple[npt.NDArray[np.float64], int]:
+    """Loss tokens of these trajectories by the step that trained on them; and of how many the mask is not known."""
+    of_step = np.searchsorted(boundaries[1:], lives.left[these], side="left")
+    summed = np.bincount(of_step, weights=np.nan_to_num(lives.loss[these]), minlength=boundaries.size - 1)
+    return summed.astype(np.float64), int(np.isnan(lives.loss[these]).sum())
 
 
 def _tokens_per_step(tracks: Tracks, boundaries: Ns) -> npt.NDArray[np.float64]:
@@ -168,10 +179,15 @@ def _tokens_of_lives(tracks: Tracks, at: int) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Trajectories, and when and how each left the pipeline (FOREVER: it did not)."""
+    """Trajectories, and when and how each left the pipeline (FOREVER: it did not).
+
+    One that did not end well and was consumed all the same kept its place in a batch, its loss mask 0: it was not
+    trained on, it failed.
+    """
 
     left: Ns
-    trained: npt.NDArray[np.bool_]
+    consumed: npt.NDArray[np.bool_]  # in the batch of an update
+    trained: npt.NDArray[np.bool_]  # of those, the ones that ended well
     dropped: npt.NDArray[np.bool_]
     ok: npt.NDArray[np.bool_]
     cancelled: npt.NDArray[np.bool_]
@@ -185,18 +201,28 @@ class Lives:
         lives, steps = run.frame("trajectories"), run.frame("steps").set_index("step")
         dropped_at = lives["step_dropped"].map(steps["end_ns"][~steps.index.duplicated(keep="last")])
         status = lives["status"]
-        trained, dropped = lives["consumed_ns"].notna().to_numpy(), dropped_at.notna().to_numpy()
+        consumed, dropped = lives["consumed_ns"].notna().to_numpy(), dropped_at.notna().to_numpy()
         ended_badly = status.isin(["failed", "timeout", "cancelled"]).to_numpy()
         left = np.full(len(lives), FOREVER, dtype=np.int64)
         left[ended_badly] = tracks.life_end[ended_badly]
         left[dropped] = dropped_at[dropped].to_numpy(np.int64)
-        left[trained] = lives.loc[trained, "consumed_ns"].to_numpy(np.int64)
+        left[consumed] = lives.loc[consumed, "consumed_ns"].to_numpy(np.int64)
         at = lives["version_trained"].fillna(lives["step_dropped"].map(_trained_at(steps)).astype("Int64"))
         age = (at - lives["version_first"]).to_numpy(np.float64, na_value=np.nan)
         tokens = lives["generated_tokens"].to_numpy(np.float64, na_value=np.nan)
         loss, lengths = trained_tokens(run)
         ok, cancelled = (status == "ok").to_numpy(np.bool_), (status == "cancelled").to_numpy(np.bool_)
-        return cls(left, trained, dropped & ~trained, ok, cancelled, age, tokens, loss, lengths)
+        return cls(left, consumed, consumed & ok, dropped & ~consumed, ok, cancelled, age, tokens, loss, lengths)
+
+    @property
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Of those that left: neither trained on, nor dropped, nor cancelled before anyone took them."""
+        return (self.left != FOREVER) & ~self.trained & ~self.dropped & (self.consumed | ~self.cancelled)
+
+    @property
+    def cut(self) -> npt.NDArray[np.bool_]:
+        """Of those that left: cancelled before anyone took them."""
+        return (self.left != FOREVER) & ~self.consumed & ~self.dropped & self.cancelled
 
 
 def _trained_at(steps: pd.DataFrame) -> "pd.Series[int]":
@@ -213,8 +239,8 @@ def _ledgers(
     fates = {
         "trained": leaves & lives.trained,
         "dropped_stale": leaves & lives.dropped & stale,
-        "dropped_other": leaves & ~lives.trained & ((lives.dropped & ~stale) | (~lives.dropped & lives.cancelled)),
-        "failed": leaves & ~lives.trained & ~lives.dropped & ~lives.cancelled,
+        "dropped_other": leaves & ((lives.dropped & ~stale) | lives.cut),
+        "failed": leaves & lives.failed,
         "in_flight": stays & (tracks.life_end > end),
         "queued": stays & (tracks.life_end <= end),
     }
@@ -227,8 +253,7 @@ def _ledgers(
     flows = {name: float(amounts[name][mask].sum()) for name, mask in fates.items()}
     # What a trained trajectory generated and its loss mask leaves out was not trained; an unknown mask leaves out none.
     left_out = np.where(fates["trained"], recorded - np.where(np.isnan(lives.loss), recorded, lives.loss), 0.0)
-    for fate, mask in (("dropped_other", lives.ok), ("failed", ~lives.ok)):
-        flows[fate] += float(left_out[mask].sum())
+    flows["dropped_other"] += float(left_out.sum())
     flows["trained"] -= float(left_out.sum())
     tokens = Ledger(unit="token", open_at_start=float(before[open_before].sum()), added=added, **flows)
     started = (tracks.life_start >= begin) & (tracks.life_start < end)

@@ -61,7 +61,8 @@ def test_goodput_leaves_out_what_is_stale_failed_or_of_unknown_version() -> None
     found = _found(history)
     assert found.goodput.value == pytest.approx(100 / 400)
     assert (found.good_trajectories, found.stale_trajectories, found.unknown_trajectories) == (1, 1, 1)
-    assert found.trajectory_ledger.trained == 4
+    assert (found.trajectory_ledger.trained, found.trajectory_ledger.failed) == (3, 1)
+    assert found.trained.value == pytest.approx(300 / 400)
 
 
 def test_mfu_is_three_forwards_over_the_peak_of_all_gpus() -> None:

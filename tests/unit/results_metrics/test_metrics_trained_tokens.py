@@ -11,6 +11,9 @@ from test_metrics_throughput import _found, _one
 
 from harness.protocol.models import SHAPES
 from harness.protocol.spec import Load, Thinking
+from results.running import running_work
+from results.throughput import Lives
+from results.tracks import tracks
 from results.trained import trained_tokens
 
 
@@ -46,8 +49,30 @@ def test_a_failed_trajectory_that_kept_its_place_trained_on_nothing() -> None:
     history = _history()
     _one(history, "failed", 110, 150, 50, status="failed")
     history.step(2, 200, ("whole", "stripped", "failed"))
-    ledger = _found(history).token_ledger
+    found = _found(history)
+    ledger, counts = found.token_ledger, found.trajectory_ledger
     assert (ledger.trained, ledger.failed, ledger.gap) == (140, 50, pytest.approx(0))
+    assert (counts.trained, counts.failed, counts.gap) == (2, 1, 0)
+    assert found.trained.value == pytest.approx(140 / 400)  # 100 s, 4 GPUs
+    assert found.processed_tokens == 200 + 170 + 150  # it goes through the forward all the same
+
+
+@pytest.mark.parametrize("status", ["failed", "timeout", "cancelled"])
+def test_what_trained_on_nothing_is_failed_wherever_work_is_shared_out(status: str) -> None:
+    history = _history()
+    _one(history, "kept its place", 110, 150, 50, status=status)
+    _one(history, "of no batch", 110, 150, 50, status=status)
+    history.step(2, 200, ("whole", "stripped", "kept its place"))
+    run = history.run()
+    arrays = tracks(run)
+    lives = Lives.of(run, arrays)
+    spent = {name: starts.size for name, (starts, _) in running_work(run, arrays, lives, ()).fates.items()}
+    alone = {"dropped_other": 1} if status == "cancelled" else {}
+    assert {name: n for name, n in spent.items() if n} == {"trained": 2, "failed": 2 - len(alone), **alone}
+    counts, tokens = _found(history).trajectory_ledger, _found(history).token_ledger
+    assert (counts.trained, counts.failed, counts.dropped_other) == (2, 2 - len(alone), len(alone))
+    assert (tokens.failed, tokens.dropped_other) == (50 * (2 - len(alone)), 260 + 50 * len(alone))
+    assert (counts.gap, tokens.gap) == (0, pytest.approx(0))
 
 
 def _live(history: History) -> History:
