@@ -21,6 +21,7 @@ from results.rollout import (
     Placed,
     Shared,
     Unit,
+    any_work,
     down_times,
     engine_work,
     metric_work,
@@ -207,6 +208,16 @@ def make_account(
         poll_s=0.0 if colocated else _poll_s(run, tracks, low, high),
         why_pool=grain.why_pool,
     )
+
+
+def pool_timelines(run: RunTables, tracks: Tracks, window: Window) -> dict[str, Timeline]:
+    """The classes of each pool as one unit, whatever the account's own granularity is."""
+    low, high = window.start_ns, window.end_ns
+    colocated = run.spec.placement is Placement.COLOCATED
+    train = _train_timeline(run, tracks, low, high, colocated).timeline
+    whole = rollout_unit(Shared.of(run, tracks, train, low, high), any_work(tracks), None, (), colocated)
+    rollout = whole.timeline.merged()
+    return {Pool.BOTH.value: rollout} if colocated else {Pool.TRAIN.value: train, Pool.ROLLOUT.value: rollout}
 
 
 def _evidence(granularity: str, shares: list[float | None]) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Device
-from results.account import CLIENT, ENGINE, Account, make_account
+from results.account import CLIENT, ENGINE, Account, make_account, pool_timelines
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
 from results.contamination import Contamination, contamination
@@ -175,10 +175,10 @@ def _energy(
     run: RunTables, arrays: Tracks, window: Window, account: Account, rates: Throughput, work: RunningWork | None
 ) -> Energy:
     """Energy by the classes of each pool as one unit: which GPU an engine has is not known."""
-    if run.rows("samples") and account.granularity != "pool":
-        account = make_account(run, arrays, window, by_engine=False)
-    trained = int(rates.trajectory_ledger.trained)
     timelines = {unit.pool: unit.timeline for unit in account.units}
+    if run.rows("samples") and account.granularity != "pool":
+        timelines = pool_timelines(run, arrays, window)
+    trained = int(rates.trajectory_ledger.trained)
     return energy(run, window, timelines, trained, tokens=rates.token_ledger.trained, work=work)
 
 

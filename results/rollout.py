@@ -63,6 +63,12 @@ def pool_work(tracks: Tracks) -> Work:
     )
 
 
+def any_work(tracks: Tracks) -> Work:
+    """The work of the whole pool, as far as it says whether anything of a kind happens: not how much at once."""
+    whole = pool_work(tracks)
+    return Work(merge(*whole.turns), merge(*whole.wants), merge(*whole.tools), merge(*whole.lives))
+
+
 def engine_work(tracks: Tracks, placed: Placed, names: Sequence[str], readings: Mapping[str, Series]) -> Work:
     """The work of one replica, by the names that its server had (none: no turn came from it), and its own readings."""
     turns = tracks.turns
@@ -190,12 +196,24 @@ def rollout_unit(
     shared: Shared, work: Work, names: Sequence[str] | None, engines: tuple[str, ...], colocated: bool
 ) -> Unit:
     """One rollout unit's classes, and what happened beside them. `names`: of its server; None: the pool as one."""
-    sync, offload = of_unit(shared.syncs, names, engines), of_unit(shared.offloads, names, engines)
-    spoken_for = work.spoken or (NO_NS, NO_NS)
-    mine = (work.turns, work.wants, work.tools, work.lives, work.idle, work.away, spoken_for)
-    marks = (shared.down, sync, offload, *mine, shared.lives, shared.waits)
-    grid = grid_of(shared.low, shared.high, shared.train.edges, *(times for pair in marks for times in pair))
-    running, here, anywhere = (level(*each, grid) for each in (work.turns, work.lives, shared.lives))
+    # How many is asked of turns alone, and of lives less those away; of the rest, whether any: unions have few edges.
+    sync, offload, wants, tools, anyones, waits = (
+        merge(*each)
+        for each in (
+            of_unit(shared.syncs, names, engines),
+            of_unit(shared.offloads, names, engines),
+            work.wants,
+            work.tools,
+            shared.lives,
+            shared.waits,
+        )
+    )
+    spoken_for = merge(*work.spoken) if work.spoken else (NO_NS, NO_NS)
+    lives = work.lives if work.away[0].size else merge(*work.lives)
+    marks = (shared.down, sync, offload, work.turns, wants, tools, lives, work.idle, work.away, spoken_for)
+    times = (*(time for pair in (*marks, anyones, waits) for time in pair), shared.train.edges)
+    grid = grid_of(shared.low, shared.high, *times)
+    running, here, anywhere = (level(*each, grid) for each in (work.turns, lives, anyones))
     away = level(*work.away, grid)
     here = here - away
     unserved_here = level(*work.idle, grid)
@@ -208,10 +226,10 @@ def rollout_unit(
         # One turn that no reading speaks for is enough: then the client's word stands.
         Class.QUEUED: (unserved_here > 0) & (unserved_here >= running),
         Class.GENERATING: running > 0,
-        Class.TOOL_WAIT: (here > 0) & (level(*work.tools, grid) > 0),
+        Class.TOOL_WAIT: (here > 0) & (level(*tools, grid) > 0),
         Class.AGENT: here > 0,
         Class.EMPTY: anywhere > 0,
-        Class.WAIT_TRAIN: level(*shared.waits, grid) > 0,
+        Class.WAIT_TRAIN: level(*waits, grid) > 0,
     }
     codes = np.select(list(evidence.values()), [CODES[member] for member in evidence], OTHER_CODE).astype(np.int8)
     beside = shared.train.at(grid)
@@ -220,7 +238,7 @@ def rollout_unit(
         # No other pool to wait for: a closed gate inside the generate span is the framework between trajectories.
         codes[codes == CODES[Class.WAIT_TRAIN]] = CODES[Class.AGENT]
         codes = np.where(beside == ROLLOUT_REGION, codes, beside).astype(np.int8)
-    wanted = level(*work.wants, grid) > 0
+    wanted = level(*wants, grid) > 0
     return Unit(Timeline(grid, codes), running, wanted, float(np.diff(grid)[blocked].sum()) / 1e9)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labelled_stories import ENGINES, HIGH, LOW, WORK, Story, stories
 from recorded_histories import ns
 
-from results.account import Account, UnitAccount, make_account
+from results.account import Account, UnitAccount, make_account, pool_timelines
 from results.classes import TAIL_CLASSES, Class
 from results.intervals import Ns
 from results.lifetimes import lifetimes
@@ -95,6 +95,20 @@ def test_every_millisecond_of_every_unit_has_the_class_of_the_text(
         assert sum(c != "weight_sync" for c in behind) <= busy
         assert all(unit.hidden_seconds[c] <= unit.seconds[c] + 1e-9 for c in unit.hidden_seconds)
     assert account.tail_s == pytest.approx(sum(story.tail(t) for t in INSTANTS) / 1e3)
+
+
+@pytest.mark.parametrize("placement", ["colocated", "disaggregated", "async"])
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_the_classes_of_each_pool_are_those_of_its_account_as_one_unit(placement: str, data: st.DataObject) -> None:
+    run = data.draw(stories(placement, "engine")).history().run()
+    arrays = tracks(run)
+    account = make_account(run, arrays, WINDOW, by_engine=False)
+    found = pool_timelines(run, arrays, WINDOW)
+    assert list(found) == [unit.pool for unit in account.units]
+    for unit in account.units:
+        assert found[unit.pool].edges.tolist() == unit.timeline.edges.tolist()
+        assert found[unit.pool].codes.tolist() == unit.timeline.codes.tolist()
 
 
 @pytest.mark.parametrize("placement", ["colocated", "disaggregated", "async"])
