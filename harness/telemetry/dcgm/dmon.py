@@ -70,10 +70,13 @@ def parse_discovery(text: str) -> dict[int, str]:
     return found
 
 
-def command(period_s: float, program: str = PROGRAM) -> list[str]:
-    """The argv that prints every sampled field once a period, line by line."""
-    ids = ",".join(str(one.id) for one in FIELDS)
-    return [program, "dmon", "-e", ids, "-d", str(max(100, round(period_s * 1000)))]
+def command(
+    period_s: float, fields: Sequence[Field] = FIELDS, program: str = PROGRAM, rows: int | None = None
+) -> list[str]:
+    """The argv that prints those fields once a period, line by line; `rows`: so often and no more."""
+    ids = ",".join(str(one.id) for one in fields)
+    count = [] if rows is None else ["-c", str(rows)]
+    return [program, "dmon", "-e", ids, "-d", str(max(100, round(period_s * 1000))), *count]
 
 
 def parse_lines(lines: Iterator[str], fields: Sequence[Field] = FIELDS) -> Iterator[Row | str]:

@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from harness.protocol.events import Scalar
 from harness.telemetry.cadence import Ticks, refresh_of
 from harness.telemetry.dcgm import dmon, exporter
-from harness.telemetry.dcgm.fields import FIELDS
+from harness.telemetry.dcgm.fields import FIELDS, Field
 from harness.telemetry.values import Timed, Value
 
 OFF, AUTO, DMON = "off", "auto", "dmon"
@@ -20,6 +20,7 @@ RETRY_S = 5.0
 REFRESH_AFTER_S = 60.0  # of pages, until it is told how often the exporter collects
 LINES = {one.column: one.line for one in FIELDS}
 COLUMNS = tuple(LINES)
+LEFT_OUT = "dcgm.left_out"  # what was not taken up, and why
 
 Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Emit = Callable[[str, Timed], None]
@@ -57,6 +58,10 @@ class DcgmWatch(threading.Thread):
         self._told: set[tuple[str, str, str]] = set()
         self._child: subprocess.Popen[str] | None = None
         self._lost_ns: int | None = None
+        self._lost_whys: set[str] = set()
+        self._answered = False
+        self._absent: set[str] = set()  # columns that the last page lacked
+        self._seen_ns = 0  # when something was last read
         self._rows = 0
         self._here = here
 
@@ -66,6 +71,8 @@ class DcgmWatch(threading.Thread):
             self._run()
         except Exception as error:
             self._metric("dcgm.source", None, "", {"reason": f"{type(error).__name__}: {error}"[:500]})
+        if self._lost_ns is not None and self._answered:
+            self._close_gap(time.monotonic_ns(), {"ended": "with the run"})
 
     def end(self, timeout_s: float) -> None:
         """Ends `dcgmi`, if it runs, and waits for the thread."""
@@ -100,10 +107,9 @@ class DcgmWatch(threading.Thread):
         self._exporter(self._default_url)
 
     def _exporter(self, url: str) -> None:
-        self._metric("dcgm.source", 1.0, "", {"source": url})
         ticks = Ticks(self._period_s, time.monotonic_ns(), self._rng)
         polls: list[tuple[int, float | None]] = []
-        pages, told = 0, False
+        told = False
         while not self._wait(ticks.next(time.monotonic_ns())):
             begin_ns = time.monotonic_ns()
             try:
@@ -111,13 +117,11 @@ class DcgmWatch(threading.Thread):
                 if not page.dcgm:
                     raise exporter.ExporterError(f"{url} has nothing of DCGM")
             except exporter.ExporterError as error:
-                self._gap(begin_ns, str(error))
+                self._gap(begin_ns, str(error), url)
                 continue
             end_ns = time.monotonic_ns()
-            self._back(begin_ns)
-            if pages == 0:
-                self._tell_page(page)
-            pages += 1
+            self._back(begin_ns, url)
+            self._tell_page(page)
             for uuid, values in page.readings.items():
                 self._put(uuid, begin_ns, end_ns, values)
             for (uuid, column), why in page.reasons.items():
@@ -131,13 +135,18 @@ class DcgmWatch(threading.Thread):
             self._tell_refresh(polls)
 
     def _tell_page(self, page: exporter.Page) -> None:
-        for column, how in exporter.missing(page).items():
-            self._metric("dcgm.missing", None, "", {"field": column, "line": LINES[column], "how": how})
+        """What this page lacks that the one before had, what it has again, and what is left out of it."""
+        absent = exporter.missing(page)
+        for column in absent.keys() - self._absent:
+            labels: dict[str, Scalar] = {"field": column, "line": LINES[column], "how": absent[column]}
+            self._metric("dcgm.missing", None, "", labels)
+        for column in self._absent - absent.keys():
+            self._metric("dcgm.missing", 0.0, "", {"field": column, "line": LINES[column]})
+        self._absent = set(absent)
         if page.instances:
-            why = "of MIG instances: no share of the whole GPU"
-            self._metric("dcgm.left_out", float(page.instances), "rows", {"reason": why})
+            self._once("", "rows", "of MIG instances: no share of the whole GPU", LEFT_OUT)
         if page.bad_lines:
-            self._metric("dcgm.left_out", float(page.bad_lines), "lines", {"reason": "could not be read"})
+            self._once("", "lines", "could not be read", LEFT_OUT)
 
     def _tell_refresh(self, polls: list[tuple[int, float | None]]) -> None:
         """How often the exporter collects: pages in between repeat the values before (its default is 30 s)."""
@@ -150,62 +159,121 @@ class DcgmWatch(threading.Thread):
         self._metric("dcgm.refresh", refresh.period_s, "s", labels)
 
     def _dmon(self) -> None:
+        fields: Sequence[Field] = FIELDS
         while not self._stopped.is_set():
-            begin_ns = time.monotonic_ns()
+            ran = False
             try:
-                self._dmon_once(dmon.discover())
-                why = f"`{dmon.PROGRAM} dmon` ended"
+                uuids = dmon.discover()
+                ran = True
+                why = self._dmon_once(uuids, fields)
             except (dmon.DmonError, OSError) as error:
                 why = str(error)
             if self._stopped.is_set():
                 return
-            if not self._rows:
+            if self._rows:
+                self._gap(self._seen_ns, why, dmon.PROGRAM)
+                self._stopped.wait(self._retry_s)
+            elif ran and (fewer := self._fewer(fields, why)):
+                fields = fewer
+            else:
                 self._metric("dcgm.source", None, "", {"reason": why})
                 return  # it never gave anything: it will not later
-            self._gap(begin_ns, why)
-            self._stopped.wait(self._retry_s)
 
-    def _dmon_once(self, uuids: Mapping[int, str]) -> None:
-        argv = dmon.command(self._period_s)
+    def _fewer(self, fields: Sequence[Field], why: str) -> Sequence[Field]:
+        """Fields that may be given where those were not: one that is refused ends the whole table.
+
+        First those that are given when asked for alone; some of these are refused together, so the last goes next.
+        """
+        given = list(fields[:-1])
+        said: dict[str, str] = {}
+        if fields is FIELDS:
+            given = []
+            for one in fields:
+                rows, said[one.column] = self._alone(one)
+                given += [one] if rows else []
+                if self._stopped.is_set():
+                    return []
+            given = given[:-1] if len(given) == len(fields) else given
+        for one in fields if given else ():
+            if one not in given:
+                reason = said.get(one.column) or f"beside the others: {why}"
+                self._once("", one.column, f"{dmon.PROGRAM} refuses it: {reason}"[:300], LEFT_OUT)
+        return given
+
+    def _alone(self, field: Field) -> tuple[bool, str]:
+        """Whether `dcgmi dmon` gives a row of that field alone, and what it said else."""
+        said = "no row"
+        with self._opened(dmon.command(self._period_s, (field,), rows=1)) as child:
+            assert child.stdout is not None
+            for row in dmon.parse_lines(iter(child.stdout.readline, ""), (field,)):
+                if not isinstance(row, str):
+                    return True, ""
+                said = row
+        return False, said
+
+    def _dmon_once(self, uuids: Mapping[int, str], fields: Sequence[Field]) -> str:
+        """Reads the table until it ends; why it did."""
+        argv, said = dmon.command(self._period_s, fields), ""
+        with self._opened(argv) as child:
+            assert child.stdout is not None
+            for row in dmon.parse_lines(iter(child.stdout.readline, ""), fields):
+                if self._stopped.is_set():
+                    break
+                now = time.monotonic_ns()
+                if isinstance(row, str):
+                    said = f": {row}"
+                    self._once("", "lines of dmon", row, LEFT_OUT)
+                elif row.gpu_id in uuids:
+                    self._back(now, " ".join(argv))
+                    # A row is of the period before it was printed.
+                    self._put(uuids[row.gpu_id], now - round(self._period_s * 1e9), now, row.values)
+                    for column, why in row.reasons.items():
+                        self._unsupported(uuids[row.gpu_id], column, why)
+        return f"`{dmon.PROGRAM} dmon` ended{said}"
+
+    @contextlib.contextmanager
+    def _opened(self, argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
             self._child = child
             try:
-                self._metric("dcgm.source", 1.0, "", {"source": " ".join(argv)})
-                assert child.stdout is not None
-                for row in dmon.parse_lines(iter(child.stdout.readline, "")):
-                    if self._stopped.is_set():
-                        break
-                    now = time.monotonic_ns()
-                    if isinstance(row, str):
-                        self._once("", "dmon", row, "dcgm.left_out")
-                    elif row.gpu_id in uuids:
-                        self._back(now)
-                        # A row is of the period before it was printed.
-                        self._put(uuids[row.gpu_id], now - round(self._period_s * 1e9), now, row.values)
-                        for column, why in row.reasons.items():
-                            self._unsupported(uuids[row.gpu_id], column, why)
+                yield child
             finally:
                 if child.poll() is None:
                     child.terminate()
 
     def _put(self, uuid: str, begin_ns: int, end_ns: int, values: Mapping[str, Value]) -> None:
         if self._here is not None and uuid not in self._here():
-            self._once(uuid, "gpu", "NVML lists no such GPU on this machine", "dcgm.left_out")
+            self._once(uuid, "gpu", "NVML lists no such GPU on this machine", LEFT_OUT)
             return
         known = {column: values.get(column) for column in COLUMNS}
         if any(value is not None for value in known.values()):
             self._rows += 1
             self._emit(uuid, Timed(begin_ns, end_ns, known))
 
-    def _gap(self, now_ns: int, why: str) -> None:
+    def _gap(self, now_ns: int, why: str, source: str) -> None:
+        """Nothing came. Before anything ever did, it is told as no source: the address may be wrong."""
         if self._lost_ns is None:
-            self._lost_ns = now_ns
-        self._once("", "gap", why, "dcgm.unreachable")
+            self._lost_ns, self._lost_whys = now_ns, set()
+        if why in self._lost_whys:
+            return
+        self._lost_whys.add(why)
+        if self._answered:
+            self._metric("dcgm.unreachable", None, "", {"field": "gap", "reason": why, "begin_ns": self._lost_ns})
+        else:
+            self._metric("dcgm.source", None, "", {"source": source, "reason": why})
 
-    def _back(self, now_ns: int) -> None:
+    def _back(self, now_ns: int, source: str) -> None:
+        self._seen_ns = now_ns
+        if not self._answered:
+            self._answered = True
+            self._metric("dcgm.source", 1.0, "", {"source": source})
         if self._lost_ns is not None:
-            self._metric("dcgm.gap", (now_ns - self._lost_ns) / 1e9, "s", {"begin_ns": self._lost_ns})
-            self._lost_ns = None
+            self._close_gap(now_ns, {})
+
+    def _close_gap(self, now_ns: int, labels: Mapping[str, Scalar]) -> None:
+        assert self._lost_ns is not None
+        self._metric("dcgm.gap", (now_ns - self._lost_ns) / 1e9, "s", {"begin_ns": self._lost_ns, **labels})
+        self._lost_ns = None
 
     def _unsupported(self, uuid: str, column: str, why: str) -> None:
         self._once(uuid, column, why, "telemetry.unsupported")

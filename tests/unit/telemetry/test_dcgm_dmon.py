@@ -14,6 +14,7 @@ from dcgm_parts import (
 )
 
 from harness.telemetry.dcgm import dmon
+from harness.telemetry.dcgm.fields import FIELDS
 
 DISCOVERY = f"""2 GPUs found.
 +--------+----------------------------------------------------------------------+
@@ -117,6 +118,65 @@ def test_a_dmon_that_dies_is_started_again_and_the_gap_marked(on_path: Path) -> 
     watched.end()
     assert len(watched.rows) >= 3
     assert watched.metrics("dcgm.unreachable")[0][1]["reason"] == "`dcgmi dmon` ended"
+
+
+REFUSED = """import time
+ids = sys.argv[3].split(",")
+refused = {refused}
+if set(refused) & set(ids) or len(ids) > {most}:
+    print("Error setting watches. Result: Feature not supported"); sys.exit(1)
+print("#Entity  " + "  ".join(ids)); print("ID", flush=True)
+while True:
+    print("GPU 0   " + "  ".join("0.5" if int(one) > 1000 else "500.0" for one in ids), flush=True)
+    if "-c" in sys.argv:
+        sys.exit()
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(
+    ("refused", "most", "left_out"),
+    [
+        (["1011", "1012"], 9, {"dcgm_nvlink_tx_bytes_per_s", "dcgm_nvlink_rx_bytes_per_s"}),
+        ([], 8, {"dcgm_power_instant_watts"}),  # each is given alone, and all together are not
+        (["1011"], 7, {"dcgm_nvlink_tx_bytes_per_s", "dcgm_power_instant_watts"}),
+    ],
+)
+def test_a_field_that_is_refused_costs_itself_and_is_told(
+    on_path: Path, refused: list[str], most: int, left_out: set[str]
+) -> None:
+    fake_dcgmi(on_path, REFUSED.format(refused=refused, most=most))
+    watched = Watched("dmon")
+    watched.wait_for(lambda: len(watched.rows) >= 3)
+    watched.end()
+    told = {str(labels["field"]): str(labels["reason"]) for _, labels in watched.metrics("dcgm.left_out")}
+    assert {field for field in told if field.startswith("dcgm_")} == left_out
+    assert all("refuses it" in told[field] and "not supported" in told[field] for field in left_out)
+    given = {column for column, value in watched.rows[-1][1].values.items() if value is not None}
+    assert given == {one.column for one in FIELDS} - left_out
+    assert [value for value, _ in watched.metrics("dcgm.source")] == [1.0]
+
+
+def test_a_dmon_that_is_refused_every_field_is_told_as_no_source(on_path: Path) -> None:
+    fake_dcgmi(on_path, REFUSED.format(refused=[str(one.id) for one in FIELDS], most=0))
+    watched = Watched("dmon")
+    watched.wait_for(lambda: watched.metrics("dcgm.source"))
+    watched.end()
+    ((value, labels),) = watched.metrics("dcgm.source")
+    assert value is None
+    assert "Feature not supported" in str(labels["reason"])
+
+
+def test_the_gap_of_a_dmon_that_dies_begins_with_its_last_row(on_path: Path) -> None:
+    fake_dcgmi(on_path, f"for _ in range(20):\n    print({row('GPU 0')!r}, flush=True); time.sleep(0.05)\n")
+    watched = Watched("dmon")
+    watched.wait_for(lambda: watched.metrics("dcgm.gap"))
+    watched.end()
+    (length, labels), *_ = watched.metrics("dcgm.gap")
+    begin = int(str(labels["begin_ns"]))
+    before = max(timed.end_ns for _, timed in watched.rows if timed.end_ns <= begin + 1_000_000)
+    assert begin >= before  # and not with the table, a second earlier
+    assert length is not None
 
 
 @pytest.mark.parametrize("body", ["print('Error: unable to connect', file=sys.stderr); sys.exit(1)\n", "sys.exit(0)\n"])

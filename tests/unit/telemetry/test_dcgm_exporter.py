@@ -129,6 +129,43 @@ def test_a_gap_is_marked_with_its_length_and_why(server: Exporter) -> None:
     assert "nothing of DCGM" in reasons[1]
 
 
+def test_an_address_that_never_answers_is_no_source(server: Exporter) -> None:
+    watched = Watched("http://127.0.0.1:9/typo")
+    watched.wait_for(lambda: watched.metrics("dcgm.source"))
+    watched.end()
+    ((value, labels),) = watched.metrics("dcgm.source")
+    assert value is None
+    assert labels["source"] == "http://127.0.0.1:9/typo"
+    assert "gave no page" in str(labels["reason"])
+
+
+def test_a_gap_that_lasts_to_the_end_is_marked_too(server: Exporter) -> None:
+    server.pages = [page("3.3", FULL), 503]
+    watched = Watched(server.url)
+    watched.wait_for(lambda: watched.metrics("dcgm.unreachable"))
+    assert watched.metrics("dcgm.unreachable")[0][1]["begin_ns"]  # on record before the end: a sampler may be killed
+    watched.end()
+    ((length, labels),) = watched.metrics("dcgm.gap")
+    assert length is not None
+    assert length > 0
+    assert labels["ended"] == "with the run"
+
+
+def test_what_comes_with_a_later_page_is_missing_no_more_and_what_goes_is(server: Exporter) -> None:
+    without = {name: value for name, value in FULL.items() if name != "DCGM_FI_PROF_SM_ACTIVE"}
+    fewer = {name: value for name, value in FULL.items() if name != "DCGM_FI_PROF_DRAM_ACTIVE"}
+    server.pages = [page("3.3", without), page("3.3", FULL), page("3.3", FULL), page("3.3", fewer)]
+    watched = Watched(server.url)
+    watched.wait_for(lambda: len(watched.metrics("dcgm.missing")) >= 3)
+    watched.end()
+    told = [(value, labels["field"]) for value, labels in watched.metrics("dcgm.missing")]
+    assert told == [
+        (None, "dcgm_sm_active_ratio"),
+        (0.0, "dcgm_sm_active_ratio"),
+        (None, "dcgm_dram_active_ratio"),
+    ]
+
+
 def test_what_is_missing_is_told_once(server: Exporter) -> None:
     server.pages = [page("4.5, hostname", {**DEFAULT_LIST, "DCGM_FI_PROF_DRAM_ACTIVE": INT_BLANK})]
     watched = Watched(server.url)
