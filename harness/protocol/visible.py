@@ -30,6 +30,7 @@ class Device:
     uuid: str
     name: str = ""
     mig: tuple[Instance, ...] = ()
+    mig_mode: bool = False  # it is on: without an instance, CUDA can't use this GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +49,22 @@ class Visible:
 def visible(devices: Sequence[Device], environ: Mapping[str, str]) -> Visible:
     """The GPUs that a program with this environment sees.
 
-    CUDA reads the list up to the first entry that names nothing; one GPU named twice leaves none at all; a program
-    sees at most one MIG instance, and where one is named no whole GPU (CUDA C++ Programming Guide; MIG User
-    Guide, "CUDA Device Enumeration").
+    CUDA reads the list up to the first entry that names nothing; one GPU named twice leaves none at all. Whether or not
+    there is a list: a program sees at most one MIG instance, the first of those it could see, and beside it no whole
+    GPU (CUDA C++ Programming Guide; MIG User Guide, "CUDA Device Enumeration").
     """
     text = environ.get(VARIABLE)
     if text is None:
-        return Visible(gpus=tuple((device.uuid, None) for device in devices))
+        return Visible(gpus=tuple(_mig_alone(devices, [(device.uuid, None) for device in devices])))
     entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
     found: list[tuple[str, str | None]] = []
     for place, entry in enumerate(entries):
         one = _named(devices, entry)
         if one is None or one in found:
-            kept = () if one is not None else tuple(_mig_alone(found))
+            kept = () if one is not None else tuple(_mig_alone(devices, found))
             return Visible(gpus=kept, doubt=_doubt(devices, entries, environ), ignored=tuple(entries[place:]))
         found.append(one)
-    return Visible(gpus=tuple(_mig_alone(found)), doubt=_doubt(devices, entries, environ))
+    return Visible(gpus=tuple(_mig_alone(devices, found)), doubt=_doubt(devices, entries, environ))
 
 
 def _named(devices: Sequence[Device], entry: str) -> tuple[str, str | None] | None:
@@ -90,9 +91,16 @@ def _single(matches: "Sequence[tuple[str, str | None]]") -> tuple[str, str | Non
     return matches[0] if len(matches) == 1 else None  # the head of two UUIDs names neither
 
 
-def _mig_alone(found: Sequence[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-    instances = [one for one in found if one[1] is not None]
-    return instances[:1] or list(found)
+def _mig_alone(devices: Sequence[Device], found: Sequence[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """A GPU that is cut into instances is its first one; none of it without."""
+    cut = {device.uuid: device for device in devices if device.mig or device.mig_mode}
+    left: list[tuple[str, str | None]] = []
+    for gpu, instance in found:
+        if instance is not None or gpu not in cut:
+            left.append((gpu, instance))
+        elif cut[gpu].mig:
+            left.append((gpu, cut[gpu].mig[0].uuid))
+    return [one for one in left if one[1] is not None][:1] or left
 
 
 def _doubt(devices: Sequence[Device], entries: Sequence[str], environ: Mapping[str, str]) -> str | None:

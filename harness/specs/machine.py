@@ -45,7 +45,7 @@ def probe_machine() -> Machine:
     if VARIABLE in os.environ and len(found) < len(devices):
         why = f"{VARIABLE} leaves {len(found)} of {len(devices)} NVIDIA GPU(s) visible"
     if any(instance for _, instance in seen.gpus):
-        why = f"{VARIABLE} names a MIG instance: a program sees this one alone"
+        why = "MIG is on: a program sees one instance, and no whole GPU beside it"
     return Machine(gpu_memory_bytes=found, why=f"{why}; {seen.doubt}" if seen.doubt else why)
 
 
@@ -58,24 +58,32 @@ def _listed() -> tuple[list[Device], dict[str, int | None]]:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         memory[uuid] = _memory_bytes(handle)
-        instances = []
-        for one in _mig_handles(handle):
+        instances, mig_mode = [], _mig_mode(handle)
+        for one in _mig_handles(handle) if mig_mode else ():
             name = str(pynvml.nvmlDeviceGetUUID(one))
             places = pynvml.nvmlDeviceGetGpuInstanceId(one), pynvml.nvmlDeviceGetComputeInstanceId(one)
             instances.append(Instance(uuid=name, gpu_instance=places[0], compute_instance=places[1]))
             memory[name] = _memory_bytes(one)
-        devices.append(Device(uuid=uuid, name=str(pynvml.nvmlDeviceGetName(handle)), mig=tuple(instances)))
+        name = str(pynvml.nvmlDeviceGetName(handle))
+        devices.append(Device(uuid=uuid, name=name, mig=tuple(instances), mig_mode=mig_mode))
     return devices, memory
+
+
+def _mig_mode(handle: object) -> bool:
+    import pynvml
+
+    try:
+        return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
+    except pynvml.NVMLError:  # a GPU that has no such mode
+        return False
 
 
 def _mig_handles(handle: object) -> list[object]:
     import pynvml
 
     try:
-        if not pynvml.nvmlDeviceGetMigMode(handle)[0]:
-            return []
         count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except pynvml.NVMLError:  # a GPU that has no such mode
+    except pynvml.NVMLError:
         return []
     found = []
     for place in range(count):

@@ -14,12 +14,12 @@ DEVICES = [
     Device(uuid="GPU-aaaabbbb-0001", name="H100"),
     Device(uuid="GPU-cccccccc-0002", name="H100", mig=INSTANCES),
 ]
+WHOLE = [Device(uuid=device.uuid, name=device.name) for device in DEVICES]
 A, B, C = (device.uuid for device in DEVICES)
 
 
-def seen(text: str | None, **more: str) -> list[tuple[str, str | None]]:
-    environ = dict(more) if text is None else {"CUDA_VISIBLE_DEVICES": text, **more}
-    return list(visible(DEVICES, environ).gpus)
+def seen(text: str | None, devices: list[Device] = DEVICES) -> list[tuple[str, str | None]]:
+    return list(visible(devices, {} if text is None else {"CUDA_VISIBLE_DEVICES": text}).gpus)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,18 @@ def seen(text: str | None, **more: str) -> list[tuple[str, str | None]]:
     ],
 )
 def test_whole_gpus(text, expected):
-    assert seen(text) == [(uuid, None) for uuid in expected]
+    assert seen(text, WHOLE) == [(uuid, None) for uuid in expected]
+
+
+@pytest.mark.parametrize("text", [None, "0,1,2", "2", C, "2,MIG-22222222-bbbb"])
+def test_a_gpu_that_is_cut_is_its_first_instance_and_leaves_no_whole_gpu(text):
+    assert seen(text) == [(C, "MIG-11111111-aaaa")]
+
+
+@pytest.mark.parametrize(("text", "expected"), [(None, [A]), ("0,1", [A]), ("1", []), (B, [])])
+def test_a_gpu_with_mig_on_and_no_instance_is_none(text, expected):
+    cut = [WHOLE[0], Device(uuid=B, name="H100", mig_mode=True)]
+    assert seen(text, cut) == [(uuid, None) for uuid in expected]
 
 
 @pytest.mark.parametrize(
