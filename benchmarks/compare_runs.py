@@ -1,9 +1,10 @@
 """How long a comparison of 200 runs takes, beside a plain pandas script that computes the same aggregates.
 
-One simulated run is made (or given with --run) and copied; each copy has a name of its own. Three times are told:
-`kept`: as runs leave their folders (they keep their measures); `computed`: the same with what they kept taken away (as
-after a change of the code that measures), on --computed runs and all cores, and `computed_alone` on one core; `pandas`: a script that reads the runs' tables and takes step time, phases, throughput and tool latency
-per run, and Welch's t over runs (no window rules, no accounts, no checks). The limit is on `kept`, 5 s for 200 runs.
+One simulated run is made (or given with --run) and copied; each copy has a name of its own. Told are `kept`: as runs
+leave their folders (they keep their measures); `computed`: the same with what they kept taken away, as after a change
+of the code that measures, on --computed runs and all cores; `computed_alone`: that on one core; `pandas`: a script that
+reads the runs' tables and takes step time, phases, throughput and tool latency per run, and Welch's t over runs (no
+window rules, no accounts, no checks). The limit is on `kept`, 5 s for 200 runs.
 """
 
 import io
@@ -12,8 +13,9 @@ import shutil
 import sys
 import tempfile
 import time
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -80,13 +82,8 @@ def cold_time(folder: Path, runs: list[Path], processes: int | None) -> float:
     """Seconds of a comparison whose runs keep no measures; `processes`: 1, or None for all cores."""
     for path in runs:
         (path / KEPT).unlink(missing_ok=True)
-    usable = many.cores
-    if processes is not None:
-        many.cores = lambda: processes
-    try:
+    with mock.patch.object(many, "cores", return_value=processes) if processes is not None else nullcontext():
         return timed(folder)
-    finally:
-        many.cores = usable
 
 
 def copies(run: Path, folder: Path, count: int) -> list[Path]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from results.comparing.comparison import Comparison
 
 EVERY_S = 10.0  # how far it is, with what takes long
-_FORMATS = ("markdown", "csv", "json", "parquet")
+_FORMATS = ("markdown", "html", "csv", "json", "parquet")
 
 
 @click.command("compare", short_help="Compare runs with runs: intervals, verdicts, blame.")
@@ -31,7 +31,8 @@ _FORMATS = ("markdown", "csv", "json", "parquet")
     metavar="WHAT",
     help="Compare all the same where WHAT differs: work, a field of it (seed, ...), machine, granularity.",
 )
-@click.option("--format", "form", type=click.Choice(_FORMATS), default="markdown", show_default=True, help="Output.")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="Output.  [default: markdown]")
+@click.option("--html", "as_html", is_flag=True, help="The same as --format html: one file with charts, no network.")
 @click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="File to write; default: stdout.")
 @click.option(
     "--noise-from",
@@ -42,7 +43,8 @@ _FORMATS = ("markdown", "csv", "json", "parquet")
 def command(
     sides: tuple[str, ...],
     allowed: tuple[str, ...],
-    form: str,
+    form: str | None,
+    as_html: bool,
     out: Path | None,
     noise_from: str | None,
     runs_dir: Path,
@@ -54,6 +56,9 @@ def command(
     compared with its first. The replicate is the run: give several a side. Runs of different work or machines are
     refused.
     """
+    if as_html and form not in (None, "html"):
+        raise SpecError(f"--html and --format {form}: give one of them")
+    form = "html" if as_html else form or "markdown"
     if form == "parquet" and out is None:
         raise SpecError("--format parquet: it is no text; name a file with -o")
     from reports.compared.gather import cells_of, gather  # pandas and scipy: not for `bench --help`
@@ -111,6 +116,10 @@ def _text(form: str, found: "Sequence[Comparison]") -> str:
         from reports.compared.page import markdown
 
         return markdown(found)
+    if form == "html":
+        from reports.compared.html import html
+
+        return html(found)
     from reports.compared.tabular import as_csv, as_json
 
     return as_csv(found) if form == "csv" else as_json(found)

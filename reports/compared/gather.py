@@ -17,7 +17,7 @@ from results.store import is_run_folder
 
 Key = tuple[tuple[str, str], ...]
 _NOT_OF_A_CELL = ("steps", "seed")  # longer runs are cut to the plans they share; seeds are blocks
-_NO_LEDGER = "has no ledger: who took its runs in, and whether they were changed since, is not on record"
+_NO_LEDGER = "no ledger in {}: who took its runs in, and whether they were changed since, is not on record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ def _trusted(
     if not (folder / LEDGER).is_file():
         yield from load_baseline(folder) if of_file is None else of_file
         if of_file is None:
-            yield f"{label} {_NO_LEDGER}"
+            yield _NO_LEDGER.format(label)
         return
     held = read_baseline(folder, label)
     wanted = None if of_file is None else {run.run_id for run in of_file}

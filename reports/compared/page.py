@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.compared.words import caveats, effect, joined, lacking, runs_of, size, title, value, verdict
+from reports.compared.words import caveats, effect, joined, lacking, runs_of, signed, size, title, value, verdict
 from reports.markdown import Footnotes, code, escape, number, table
 from results.comparing.blame import Blame, Effect
 from results.comparing.claims import Claim
@@ -15,11 +15,15 @@ _MOST = 3  # runs named in a table; the rest are counted
 
 def markdown(found: Sequence[Comparison]) -> str:
     """The page of one or several comparisons."""
-    lines: list[str] = []
-    notes = Footnotes()  # of the whole page: their numbers are its own
-    for place, one in enumerate(found):
-        lines += [*_one(one, notes, apart=one.apart if place == 0 else ()), ""]
+    texts, notes = pages(found)
+    lines = [line for text in texts for line in (*text, "")]
     return "\n".join([*lines, *notes.lines()]).rstrip("\n") + "\n"
+
+
+def pages(found: Sequence[Comparison]) -> tuple[list[list[str]], Footnotes]:
+    """The Markdown lines of each comparison, and the notes that they refer to: one numbering for all."""
+    notes = Footnotes()
+    return [_one(one, notes, apart=one.apart if not place else ()) for place, one in enumerate(found)], notes
 
 
 def _one(found: Comparison, notes: Footnotes, apart: Sequence[str]) -> list[str]:
@@ -35,7 +39,7 @@ def _one(found: Comparison, notes: Footnotes, apart: Sequence[str]) -> list[str]
 
 def _sides(found: Comparison, notes: Footnotes) -> list[str]:
     rows = []
-    for letter, side in zip(_letters(found), found.sides, strict=True):
+    for letter, side in zip(letters(found), found.sides, strict=True):
         runs = side.runs
         names = ", ".join(code(run.run_id) for run in runs[:_MOST])
         more = f" and {len(runs) - _MOST} more" if len(runs) > _MOST else ""
@@ -69,8 +73,7 @@ def _framework(run: RunMeasures) -> str:
 
 
 def _pair(pair: Pair, found: Comparison, notes: Footnotes) -> list[str]:
-    letters = _letters(found)
-    a, b = letters[0], letters[found.sides.index(pair.side)]
+    a, b = letters_of(pair, found)
     lines = [f"## {b} against {a}: {escape(pair.side.label)} against {escape(pair.base.label)}", ""]
     for family, claims in pair.claims.items():
         if claims:
@@ -124,8 +127,7 @@ def _n(contrast: Contrast) -> str:
 
 def _foot(pair: Pair, found: Comparison, notes: Footnotes) -> str:
     a, b = runs_of(pair.base), runs_of(pair.side)
-    letters = _letters(found)
-    a_letter, b_letter = letters[0], letters[found.sides.index(pair.side)]
+    a_letter, b_letter = letters_of(pair, found)
     words = [f"{a} and {b}"]
     if pair.common_plans is not None:
         words.append(f"times of steps over the {pair.common_plans} plans that all runs have in common")
@@ -199,7 +201,7 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
                 f"{len(small)} smaller ones{notes.mark(names)}",
                 number(first),
                 number(second),
-                _s(seconds),
+                signed(seconds),
                 "–",
                 _share(whole),
             ]
@@ -210,11 +212,12 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
     lines = [*table(header, rows, "l"), ""]
     culprit = found.culprit
     if culprit is not None and found.total.shown:
-        lines.append(
-            f"Most of it: **{code(culprit.name)}**, {_s(culprit.seconds)} s of {_s(found.total.seconds)} s a step."
-        )
+        whole = signed(found.total.seconds)
+        lines.append(f"Most of it: **{code(culprit.name)}**, {signed(culprit.seconds)} s of {whole} s a step.")
     elif culprit is not None:
-        lines.append(f"Shown of a part: **{code(culprit.name)}**, {_s(culprit.seconds)} s; of the whole step, none is.")
+        lines.append(
+            f"Shown of a part: **{code(culprit.name)}**, {signed(culprit.seconds)} s; of the whole step, none is."
+        )
     if culprit is not None:
         lines.append("*: a change of this part is shown (5 %, Holm over the parts).")
     elif all(one.p_adjusted is None for one in (*found.effects, found.remainder)):
@@ -239,22 +242,15 @@ def _worth(one: Effect, found: Blame) -> bool:
 
 def _effect(one: Effect, name: str) -> list[str]:
     named = name if name.startswith("**") or " " in name else code(name)
-    interval = "–" if one.low is None or one.high is None else f"{_s(one.low)} to {_s(one.high)}"
+    interval = "–" if one.low is None or one.high is None else f"{signed(one.low)} to {signed(one.high)}"
     return [
         named + (" *" if one.shown and not name.startswith("**") else ""),
         number(one.a_s),
         number(one.b_s),
-        _s(one.seconds),
+        signed(one.seconds),
         interval,
         _share(one.share),
     ]
-
-
-def _s(given: float) -> str:
-    if abs(given) >= 100:
-        return f"{given:+.1f}"
-    text = f"{given:+.4f}"
-    return text if float(text) else "0"
 
 
 def _share(given: float) -> str:
@@ -268,13 +264,19 @@ def _few(values: Sequence[str]) -> str:
     return escape(" | ".join(value or "none" for value in values[:_MOST]) + more)
 
 
-def _letters(found: Comparison) -> list[str]:
+def letters(found: Comparison) -> list[str]:
     """Short names of the sides, for headers: A is the base."""
     return [chr(ord("A") + place) if place < 26 else f"S{place + 1}" for place in range(len(found.sides))]
+
+
+def letters_of(pair: Pair, found: Comparison) -> tuple[str, str]:
+    """The letters of a pair: of the base, and of the side held against it."""
+    names = letters(found)
+    return names[0], names[found.sides.index(pair.side)]
 
 
 def _differences(found: Comparison) -> list[str]:
     if not found.differences:
         return ["None on record."]
     rows = [[escape(what), *(_few(each) for each in values)] for what, values in found.differences]
-    return table(["What", *_letters(found)], rows, "l" * (len(found.sides) + 1))
+    return table(["What", *letters(found)], rows, "l" * (len(found.sides) + 1))

@@ -154,6 +154,14 @@ def _shown(contrast: Contrast, measure: Measure, given: float) -> str:
     return f"{text} {measure.unit}" if measure.unit == "s" else text
 
 
+def signed(given: float) -> str:
+    """Seconds of an effect, with their sign; what is nothing to four digits is 0."""
+    if abs(given) >= 100:
+        return f"{given:+.1f}"
+    text = f"{given:+.4f}"
+    return text if float(text) else "0"
+
+
 def verdict(claim: Claim) -> str:
     """The verdict with its p value where one was told."""
     name = claim.verdict.value

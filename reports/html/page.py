@@ -4,7 +4,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -79,7 +79,16 @@ def write_html(lines: Sequence[str], pictures: Path, path: Path, cases: Sequence
     Raises:
         OSError: `path` cannot be written.
     """
-    text = render(lines, pictures, cases)
+    write_page(render(lines, pictures, cases), path)
+    return path
+
+
+def write_page(text: str, path: Path) -> None:
+    """Writes a page, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -88,7 +97,6 @@ def write_html(lines: Sequence[str], pictures: Path, path: Path, cases: Sequence
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    return path
 
 
 def render(lines: Sequence[str], pictures: Path, cases: Sequence[Case] = ()) -> str:
@@ -96,28 +104,52 @@ def render(lines: Sequence[str], pictures: Path, cases: Sequence[Case] = ()) -> 
     document = read(lines)
     names = labels(cases) if cases else []
     fine = Fineness().shared(max(1, min(len(cases), MOST_RUNS)))
-    script, sheet = _script(), _sheet()
     runs = [
         _run(case, name, fine, timeline=place < MOST_RUNS)
         for place, (case, name) in enumerate(zip(cases, names, strict=True))
     ]
+    return fill(
+        "page.html.j2",
+        over="bench report",
+        title=document.title or "bench report",
+        notes=document.notes,
+        banner=banner_of(document),
+        runs=runs,
+        beside=side_by_side([run.cards for run in runs]),
+        left_out=plural(len(cases) - MOST_RUNS, "more run") if len(cases) > MOST_RUNS else "",
+        sections=_sections(document, cases, names),
+        pictures=_Pictures(pictures),
+    )
+
+
+def fill(
+    template: str, *, over: str, title: str, notes: Mapping[int, Line], banner: Sequence[Line], **more: object
+) -> str:
+    """A page of one of the templates: with its policy, style and scripts, whole.
+
+    Args:
+        template: its name.
+        over: the verb that makes it, e.g. `bench report`.
+        title: its heading.
+        notes: the reasons of footnotes, by number.
+        banner: what stands under the title, in a frame.
+        more: what else the template needs.
+    """
+    script, sheet = _script(), _sheet()
     return (
         _environment()
-        .get_template("page.html.j2")
+        .get_template(template)
         .render(
-            title=document.title or "bench report",
+            over=over,
+            title=title,
             policy=_policy(script, sheet),
             script=Markup(script),
             sheet=Markup(sheet),
             hatches=[name for name in style.COLOURS if style.hatch(name)],
-            runs=runs,
-            beside=side_by_side([run.cards for run in runs]),
-            left_out=plural(len(cases) - MOST_RUNS, "more run") if len(cases) > MOST_RUNS else "",
-            banner=_banner(document),
-            sections=_sections(document, cases, names),
-            notes=document.notes,
-            pictures=_Pictures(pictures),
-            whys={number: plain(line) for number, line in document.notes.items()},
+            banner=banner,
+            notes=notes,
+            whys={number: plain(line) for number, line in notes.items()},
+            **more,
         )
     )
 
@@ -152,7 +184,7 @@ def _run(case: Case, name: str, fine: Fineness, *, timeline: bool) -> RunView:
     )
 
 
-def _banner(document: Document) -> tuple[Line, ...]:
+def banner_of(document: Document) -> tuple[Line, ...]:
     """The caveats under the title: the quotes before the first section."""
     head = document.sections[0] if document.sections and not document.sections[0].title else None
     return tuple(line for block in head.blocks if block.kind == "quote" for line in block.lines) if head else ()
@@ -182,12 +214,17 @@ def _sections(document: Document, cases: Sequence[Case], names: Sequence[str]) -
 
 def _section(section: Section, found: tuple[tuple[str, Chart], ...], *, drawn: bool) -> SectionView:
     return SectionView(
-        anchor="s-" + re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-"),
+        anchor=anchor_of(section.title),
         title=section.title,
         charts=found,
         stragglers=drawn and section.title == "Stragglers",
         blocks=_without_drawn(section.blocks) if drawn else section.blocks,
     )
+
+
+def anchor_of(title: str) -> str:
+    """The name by which a section of that title is linked to."""
+    return "s-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def _charts(cases: Sequence[Case], names: Sequence[str]) -> dict[tuple[str, ...], list[tuple[str, Chart]]]:

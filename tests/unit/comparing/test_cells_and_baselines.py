@@ -149,7 +149,7 @@ def test_measures_without_a_ledger_are_used_and_that_is_said(
 ) -> None:
     sides = [folder(tmp_path / name, cell(name, "colocated")) for name in ("a", "b")]
     _, out, _ = run(capsys, *sides)
-    assert "> A has no ledger: who took its runs in" in out
+    assert "> No ledger in a: who took its runs in" in out
 
 
 def test_noise_from_a_baseline_of_several_cells_is_of_the_matching_one(
