@@ -6,6 +6,7 @@ that an interrupted benchmark goes on where it was. On CPU both pools share the 
 arithmetic, and is no statement about GPUs.
 
 Named alternative: the naive guess, max(generation, training) + sync.
+Runs of fewer than 30 steady steps are no evidence: they are named, and nothing is said.
 Limit: the error of the step time is at most 15 %, or the measured half-width if that is more; the 80 % interval holds
 the measured mean; and the error is less than the naive guess's.
 """
@@ -30,6 +31,7 @@ from results.store import load_run
 
 RUNS = 3
 COLOCATED_STEPS, ASYNC_STEPS = 14, 38
+STEADY_STEPS = 30
 LIMIT = 0.15
 SECONDS_PER_RUN = 900
 
@@ -48,6 +50,8 @@ def main() -> int:
     candidate = Candidate(placement="async", train_gpus=1, rollout_gpus=1, max_staleness=1)
     (found,) = plan(calibration, [candidate], gpus=1).predictions
     measured = [measures_of(path) for path in follow]
+    if short := [one.run_id for one in measured if one.steps < STEADY_STEPS]:
+        raise SystemExit(f"{', '.join(short)}: fewer than {STEADY_STEPS} steady steps")
     steps = [step_of(one) for one in measured]
     mean = statistics.fmean(steps)
     half = (
@@ -77,6 +81,8 @@ def main() -> int:
         "interval_holds_the_mean": inside,
         "beats_naive": beats,
         "leans_on": list(found.leans_on),
+        "said_of_colocated": said(measures_of(colocated)),
+        "said_of_async": [said(one) for one in measured],
     }
     ok = abs(error) <= allowed and inside and beats
     return finish("predict_async", result, ok=ok, description=__doc__ or "", record=options.record)
@@ -100,6 +106,11 @@ def made(folder: Path, framework: str, placement: str, seed: int, steps: int) ->
     ]
     subprocess.run(command, check=True, timeout=SECONDS_PER_RUN, stdin=subprocess.DEVNULL)
     return next(path.parent for path in sorted(place.glob("*/sealed")))
+
+
+def said(one: RunMeasures) -> str:
+    """What a comparison would say beside the run; "" for nothing."""
+    return "; ".join([*one.problems, *one.notes])
 
 
 def step_of(one: RunMeasures) -> float:

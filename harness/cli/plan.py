@@ -68,7 +68,9 @@ def command(
         if gpus is not None:
             raise SpecError(f"gpus = {gpus}: {calibration.name} ran on CPU, and says nothing of GPUs; leave --gpus out")
         one = {"train_gpus": 1, "rollout_gpus": 1}
-        asked = [Candidate(placement="colocated", **one), Candidate(placement="disaggregated", **one)]
+        apart = [Candidate(placement=placement, **one) for placement in ("colocated", "disaggregated")]
+        # What either side takes alone can't be told from a run in which both shared the cores.
+        asked = [] if calibration.placement == "async" else apart
         asked += [Candidate(placement="async", **one, max_staleness=bound) for bound in tried]
     else:
         asked = candidates(calibration, gpus or calibration.gpus, tried)

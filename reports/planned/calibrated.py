@@ -2,6 +2,7 @@
 
 from reports.markdown import escape, number, percent, plural, seconds, table
 from results.planner.calibration.constants import MEASURED, Calibration
+from results.planner.calibration.laws import PLANNED
 
 _SHOWN = {
     "token_s": "generation, one sequence on an engine",
@@ -53,8 +54,9 @@ def calibration_page(calibration: Calibration) -> list[str]:
     lines += [*table(["", "value", "unit", "95%", "source", "n", "note"], rows, "lrlrlrl"), ""]
     turns, tools = calibration.turns, calibration.tool_s
     tokens = calibration.turn_tokens
+    laws = "as planned (the preset's own)" if calibration.laws == PLANNED else "as seen"
     lines += [
-        f"Laws, as seen: {sum(turns) / len(turns):.2f} turns a trajectory ({min(turns)} to {max(turns)}), "
+        f"Laws, {laws}: {sum(turns) / len(turns):.2f} turns a trajectory ({min(turns)} to {max(turns)}), "
         f"{sum(tokens) / len(tokens):,.0f} tokens a turn, {seconds(sum(tools) / len(tools))} a tool call.",
         "",
     ]
@@ -68,8 +70,25 @@ def calibration_page(calibration: Calibration) -> list[str]:
             f"R² {r2}; a turn is off by {p50} (median), {p95} (95th percentile).",
             "",
         ]
+    if calibration.cores:
+        used = [f"{percent(one.value)} while {name}" for name, one in calibration.cores.items()]
+        lines += [f"Cores in use: {', '.join(used)}. What is in use is not all needed.", ""]
+    lines += _mechanisms(calibration)
     lines += ["It can't see:", "", *(f"- {escape(one)}" for one in calibration.unseen), ""]
     return lines
+
+
+def _mechanisms(calibration: Calibration) -> list[str]:
+    """What the adapter says of the weight sync in each placement."""
+    told = []
+    for placement, one in calibration.mechanisms.items():
+        facts = [one.transport] if one.transport else []
+        facts += [f"looks for it every {seconds(one.polled_s)}"] if one.polled_s else []
+        facts += [f"interrupted turns go on at multiples of {seconds(one.held_s)}"] if one.held_s else []
+        facts += ["batches are trained on whole and in order"] if one.whole_batches else []
+        if facts:
+            told.append(f"- {escape(placement)}: {escape(', '.join(facts))}")
+    return ["Weight sync and batches, as the framework is set:", "", *told, ""] if told else []
 
 
 def _step(calibration: Calibration) -> str:

@@ -16,7 +16,7 @@ from results.comparing.measures import RunMeasures
 from results.planner.calibration.constants import SIMULATED
 from results.planner.candidates import ASYNC, COLOCATED
 from results.planner.plans import TIE, Plan, Prediction, Range, burden_of
-from results.planner.priors import BEYOND, POWER, SHARED, SYNC, TRAIN
+from results.planner.priors import POWER, STEP, priors_of
 from results.planner.score import FORMAT, Scored
 
 PICTURE = "front"
@@ -46,7 +46,8 @@ def plan_page(plan: Plan) -> list[str]:
         lines += ["Nothing it is made from has a range.", ""]
     lines += ["## Assumptions", ""]
     used = {name for one in plan.predictions for name in one.leans_on}
-    priors = [one for one in (BEYOND, TRAIN, SYNC, SHARED) if one.name in used]
+    known = priors_of(calibration)
+    priors = [known[one.name] for one in STEP if one.name in used]
     if calibration.watts_limit is not None:
         priors += [one for name, one in POWER.items() if not any(key.endswith(f".{name}") for key in calibration.watts)]
     for one in priors:

@@ -15,16 +15,17 @@ from results.planner.model import (
     Fixed,
     InFlight,
     Mode,
+    Order,
     Policy,
     Pools,
     Scenario,
     SlowDown,
 )
+from results.planner.one_machine import Sharing, simulate_on_one_machine
 from results.planner.result import Result
 
 COLOCATED, DISAGGREGATED, ASYNC = "colocated", "disaggregated", "async"
 FAR = 16.0  # times the highest concurrency that was seen: where the line beyond it ends
-ROUNDS = 8  # of the fixed point of shared cores
 Shares = Mapping[str, float]  # of each constant's and prior's range: 0 low, 0.5 as it is, 1 high
 
 
@@ -75,93 +76,97 @@ def candidates(calibration: Calibration, gpus: int, staleness: tuple[int, ...]) 
 
 
 def needed(calibration: Calibration, candidate: Candidate) -> tuple[str, ...]:
-    """The priors that this prediction leans on."""
+    """The priors of time that this prediction leans on."""
     names = []
     if _concurrency(calibration, candidate) > _seen(calibration) * 1.05:
         names.append(priors.BEYOND.name)
-    if candidate.train_gpus != calibration.train_gpus and calibration.device != "cpu":
+    on_gpus = calibration.device != "cpu"
+    if candidate.train_gpus != calibration.train_gpus and on_gpus:
         names.append(priors.TRAIN.name)
-    if (candidate.placement == COLOCATED) != (calibration.placement == COLOCATED):
+    if other_sync(calibration, candidate):
         names.append(priors.SYNC.name)
-    if calibration.device == "cpu" and candidate.placement == ASYNC:
+        if _leaves_its_process(calibration, candidate):
+            names.append(priors.SYNC_START.name)
+    elif on_gpus and _split(candidate) != (calibration.train_gpus, calibration.rollout_gpus):
+        names.append(priors.SYNC_SPLIT.name)
+    if candidate.placement == COLOCATED and calibration.placement != COLOCATED:
+        names.append(priors.OFFLOAD.name)
+    if not on_gpus and candidate.placement == ASYNC and calibration.placement != ASYNC:
         names.append(priors.SHARED.name)
     return tuple(names)
+
+
+def other_sync(calibration: Calibration, candidate: Candidate) -> bool:
+    """Whether its weights move in another way than was measured: by what the adapter says, else by its placement."""
+    own, other = calibration.mechanism(calibration.placement), calibration.mechanism(candidate.placement)
+    if own.transport and other.transport:
+        return own.transport != other.transport
+    return (candidate.placement == COLOCATED) != (calibration.placement == COLOCATED)
+
+
+def _leaves_its_process(calibration: Calibration, candidate: Candidate) -> bool:
+    own, other = calibration.mechanism(calibration.placement), calibration.mechanism(candidate.placement)
+    return own.within and not other.within
+
+
+def _split(candidate: Candidate) -> tuple[int, int]:
+    return candidate.train_gpus, candidate.rollout_gpus
 
 
 def predict(
     calibration: Calibration, candidate: Candidate, shares: Shares, *, updates: int, seed: int, backend: str = "auto"
 ) -> Result:
     """Simulates one candidate with the constants and priors at these places of their ranges."""
+    made = scenario(calibration, candidate, shares, updates=updates, seed=seed)
     if calibration.device != "cpu" or candidate.placement != ASYNC:
-        return simulate(scenario(calibration, candidate, shares, updates=updates, seed=seed), backend=backend)
-    # Cores that both pools use: each side is slowed by the share of time in which the other computes (a fixed point of
-    # mean fields, not of instants: the engine knows no machine that two pools share).
-    depth = priors.SHARED.constant.at(shares.get(priors.SHARED.name, 0.5))
-    slow_train = slow_generation = 1.0
-    for _ in range(ROUNDS):
-        found = simulate(
-            scenario(
-                calibration,
-                candidate,
-                shares,
-                updates=updates,
-                seed=seed,
-                slow_train=slow_train,
-                slow_generation=slow_generation,
-            ),
-            backend=backend,
-        )
-        busy = sum(found.train_s.get(name, 0.0) for name in ("train", "logprob", "weight_sync")) / found.window_s
-        generating = found.rollout_s.get("generating", 0.0) / found.window_s
-        slow_train = (slow_train + 1 + depth * generating) / 2
-        slow_generation = (slow_generation + 1 + depth * busy) / 2
-    return found
+        return simulate(made, backend=backend)
+    # An async run's constants hold what the two sides did to each other already.
+    depth = 0.0 if calibration.placement == ASYNC else _place(calibration, priors.SHARED, shares)
+    held_s = calibration.mechanism(ASYNC).held_s
+    return simulate_on_one_machine(made, Sharing(depth=depth, held_s=held_s))
 
 
-def scenario(
-    calibration: Calibration,
-    candidate: Candidate,
-    shares: Shares,
-    *,
-    updates: int,
-    seed: int,
-    slow_train: float = 1.0,
-    slow_generation: float = 1.0,
-) -> Scenario:
+def scenario(calibration: Calibration, candidate: Candidate, shares: Shares, *, updates: int, seed: int) -> Scenario:
     """The scenario of a candidate."""
 
     def constant(name: str) -> float:
         return calibration.constants[name].at(shares.get(name, 0.5))
 
-    base = max(constant("token_s"), 1e-12) * slow_generation
-    exponent = priors.TRAIN.constant.at(shares.get(priors.TRAIN.name, 0.5))
-    grown = (calibration.train_gpus / candidate.train_gpus) ** exponent if calibration.device != "cpu" else 1.0
-    other_sync = (candidate.placement == COLOCATED) != (calibration.placement == COLOCATED)
-    sync = priors.SYNC.constant.at(shares.get(priors.SYNC.name, 0.5)) if other_sync else 1.0
+    base = max(constant("token_s"), 1e-12)
+    leans = needed(calibration, candidate)
+    grown = 1.0
+    if priors.TRAIN.name in leans:
+        exponent = _place(calibration, priors.TRAIN, shares)
+        grown = (calibration.train_gpus / candidate.train_gpus) ** exponent
     colocated = candidate.placement == COLOCATED
-    agent = constant("agent_s")
-    trajectories = calibration.trajectories
+    offload = constant("offload_s") if colocated else 0.0
+    if priors.OFFLOAD.name in leans:
+        offload = constant("train_s") * grown * _place(calibration, priors.OFFLOAD, shares)
     asynchronous = candidate.placement == ASYNC
-    workers = trajectories * (1 + candidate.max_staleness) if asynchronous else trajectories
+    whole = asynchronous and calibration.mechanism(ASYNC).whole_batches
+    trajectories = calibration.trajectories
     policy = Policy(
         mode=Mode.ASYNC if asynchronous else Mode.SYNCHRONOUS,
         colocated=colocated,
         max_staleness=candidate.max_staleness if asynchronous else None,
         in_flight=InFlight.PARTIAL,
-        group_size=calibration.group_size,
+        # A batch that is dispatched and taken whole is one group.
+        group_size=trajectories if whole else calibration.group_size,
+        order=Order.FIRST_STARTED if whole else Order.FIRST_FINISHED,
     )
     pools = Pools(
-        workers=workers,
+        workers=trajectories * (1 + candidate.max_staleness) if asynchronous else trajectories,
         engines=max(1, candidate.rollout_gpus // calibration.gpus_per_engine),
         slow_down=_slow_down(calibration, constant("token_s_per_sequence") / max(constant("token_s"), 1e-12), shares),
-        logprob=Fixed((constant("logprob_s") * grown) * slow_train + constant("host_s") * slow_train),
-        train=Fixed(constant("train_s") * grown * slow_train),
+        logprob=Fixed(constant("logprob_s") * grown + constant("host_s")),
+        train=Fixed(constant("train_s") * grown),
         pause=Fixed(constant("sync_pause_s")),
-        transfer=Fixed(constant("sync_transfer_s") * sync),
+        transfer=Fixed(_transfer_s(calibration, candidate, constant("sync_transfer_s"), shares)),
         resume=Fixed(constant("sync_resume_s")),
-        offload=Fixed(constant("offload_s") if colocated else 0.0),
+        offload=Fixed(offload),
     )
     pools = _powered(pools, calibration, candidate, shares)
+    agent = constant("agent_s")
     return Scenario(
         durations=Composed(
             turns=calibration.turns,
@@ -170,11 +175,29 @@ def scenario(
         ),
         policy=policy,
         pools=pools,
-        batch_size=calibration.batch_size,
+        batch_size=1 if whole else calibration.batch_size,
         horizon_updates=updates + _warm(candidate),
         warmup_updates=_warm(candidate),
         seed=seed,
     )
+
+
+def _transfer_s(calibration: Calibration, candidate: Candidate, measured_s: float, shares: Shares) -> float:
+    """Seconds of the sync's transfer: as measured, or by another mechanism or between other numbers of GPUs."""
+    leans = needed(calibration, candidate)
+    if priors.SYNC_SPLIT.name in leans:
+        return measured_s * _place(calibration, priors.SYNC_SPLIT, shares)
+    if priors.SYNC.name not in leans:
+        return measured_s
+    own, other = calibration.mechanism(calibration.placement), calibration.mechanism(candidate.placement)
+    # The first look finds nothing yet, so a polled sync lasts one interval at least: what the other does not wait for.
+    work_s = measured_s - own.polled_s if own.polled_s < measured_s else measured_s
+    begins = _place(calibration, priors.SYNC_START, shares) if priors.SYNC_START.name in leans else 0.0
+    return begins + work_s * _place(calibration, priors.SYNC, shares) + other.polled_s
+
+
+def _place(calibration: Calibration, prior: priors.Prior, shares: Shares) -> float:
+    return priors.priors_of(calibration)[prior.name].at(shares.get(prior.name, 0.5))
 
 
 def _warm(candidate: Candidate) -> int:
@@ -199,7 +222,7 @@ def _slow_down(calibration: Calibration, slope: float, shares: Shares) -> SlowDo
     seen = _seen(calibration)
     # What one row's load slowed is in its seconds a token already.
     at_seen = 1.0 if calibration.source == PUBLISHED else 1 + slope * (seen - 1)
-    place = priors.BEYOND.constant.at(shares.get(priors.BEYOND.name, 0.5))
+    place = _place(calibration, priors.BEYOND, shares)
     if calibration.source != PUBLISHED and place <= 0.5:
         # As it is means: the line goes on; below, it bends towards flat.
         far = at_seen + (slope * seen * (FAR - 1)) * (place / 0.5)
@@ -227,7 +250,7 @@ def _powered(pools: Pools, calibration: Calibration, candidate: Candidate, share
         prior = priors.POWER.get(name, priors.POWER["idle"])
         if prior.name == priors.POWER["idle"].name and "idle" in calibration.watts:
             return calibration.watts["idle"]
-        return min(limit, limit * calibration.power_scale * prior.constant.at(shares.get(prior.name, 0.5)))
+        return min(limit, limit * calibration.power_scale * prior.at(shares.get(prior.name, 0.5)))
 
     return replace(
         pools,
@@ -240,8 +263,7 @@ def _powered(pools: Pools, calibration: Calibration, candidate: Candidate, share
 
 def centre(calibration: Calibration) -> dict[str, float]:
     """Every constant and prior in the middle of its range."""
-    names = [*calibration.constants, priors.BEYOND.name, priors.TRAIN.name, priors.SYNC.name, priors.SHARED.name]
-    return dict.fromkeys([*names, *(prior.name for prior in priors.POWER.values())], 0.5)
+    return dict.fromkeys([*calibration.constants, *priors.priors_of(calibration)], 0.5)
 
 
 def naive_step_s(calibration: Calibration) -> float | None:

@@ -21,6 +21,7 @@ REPEATS = 12  # runs with other seeds and all constants in the middle: how runs 
 TIE = 0.01  # shares by which two candidates must differ before one is said to have more of something
 LEAST_STALENESS = 0.01  # versions: the same of staleness
 PAYS = 0.9  # of the draws in which async must be quicker to be said to pay
+BOTH_AT_ONCE = "an async run on CPU, in which both sides slowed each other, doesn't tell what either takes alone"
 Progress = Callable[[int, int], None]
 Shares = Mapping[str, float]
 
@@ -102,6 +103,8 @@ def plan(
         raise SpecError("plan: no candidate")
     if draws < 2 or updates < 10:
         raise SpecError(f"draws = {draws}, updates = {updates}: allowed are at least 2 and 10")
+    if both_at_once(calibration) and any(one.placement != ASYNC for one in asked):
+        raise SpecError(f"{calibration.name}: {BOTH_AT_ONCE}; calibrate from a colocated or disaggregated run")
     prices = prices or Prices()
     places = _drawn(calibration, draws, seed)
     middle = centre(calibration)
@@ -140,6 +143,11 @@ def plan(
         prices=prices,
         words=tuple(_words(calibration, made, found)),
     )
+
+
+def both_at_once(calibration: Calibration) -> bool:
+    """Whether its constants hold what two sides on the same cores did to each other."""
+    return calibration.device == "cpu" and calibration.placement == ASYNC
 
 
 def _drawn(calibration: Calibration, draws: int, seed: int) -> list[dict[str, float]]:
@@ -244,12 +252,12 @@ def _front(made: Sequence[Prediction]) -> list[Prediction]:
 def _deciding(calibration: Calibration, candidate: Candidate, updates: int, seed: int) -> tuple[Deciding, ...]:
     """One at a time: each constant and prior at 10 and 90 % of its range, with the same random numbers."""
     middle = centre(calibration)
-    leans = set(needed(calibration, candidate))
+    leans, known = set(needed(calibration, candidate)), priors.priors_of(calibration)
     moved = []
     for name in middle:
         if name not in calibration.constants and name not in leans:
             continue
-        constant = calibration.constants.get(name) or _prior(name).constant
+        constant = calibration.constants.get(name) or known[name].constant
         if constant.low == constant.high:
             continue
         ends = [
@@ -262,7 +270,7 @@ def _deciding(calibration: Calibration, candidate: Candidate, updates: int, seed
     made = [
         Deciding(
             name=name,
-            words=_prior(name).words if name not in calibration.constants else _words_of(calibration, name),
+            words=known[name].words if name not in calibration.constants else _words_of(calibration, name),
             share=(high - low) ** 2 / total if total > 0 else 0.0,
             step_low_s=low,
             step_high_s=high,
@@ -270,11 +278,6 @@ def _deciding(calibration: Calibration, candidate: Candidate, updates: int, seed
         for name, low, high in moved
     ]
     return tuple(sorted(made, key=lambda one: -one.share))
-
-
-def _prior(name: str) -> priors.Prior:
-    every = (priors.BEYOND, priors.TRAIN, priors.SYNC, priors.SHARED, *priors.POWER.values())
-    return next(one for one in every if one.name == name)
 
 
 def _words_of(calibration: Calibration, name: str) -> str:
@@ -316,6 +319,8 @@ def _words(calibration: Calibration, made: Sequence[Prediction], found: Mapping[
             said.append(
                 f"weight syncs take {float(np.median(sync)):.0%} of a step and stop generation: they eat the gain"
             )
+    if both_at_once(calibration):
+        said.append(f"{BOTH_AT_ONCE}: no other placement is predicted from it")
     if calibration.device == "cpu":
         said.append("on CPU both pools share the cores: a functional check, and no statement about GPUs")
     if any(one.unstable for one in made):

@@ -56,6 +56,32 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """How one placement moves weights and takes batches.
+
+    Attributes:
+        transport: of a weight sync, as the adapter names it; "" where it doesn't say.
+        polled_s: seconds between two looks for what was written: how long a sync waits at most for nothing.
+        held_s: a turn that a sync interrupts goes on at a multiple of so many seconds after the sync's begin at which
+            it is over; 0: at its end.
+        whole_batches: batches are dispatched whole, and trained on in that order: the trainer waits for the oldest.
+    """
+
+    transport: str = ""
+    polled_s: float = 0.0
+    held_s: float = 0.0
+    whole_batches: bool = False
+
+    @property
+    def within(self) -> bool:
+        """Whether weights stay in their process or on their GPU."""
+        return self.transport.startswith(("in process", "CUDA IPC"))
+
+
+UNKNOWN = Mechanism()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """One system on one machine. Lists are samples to draw from, in no order that matters."""
 
@@ -83,6 +109,10 @@ class Calibration:
     unseen: tuple[str, ...] = ()  # what this calibration can't tell
     work_digest: str = ""
     work: Mapping[str, str] = field(default_factory=dict)  # what the digest is of, as text
+    laws: str = "seen"  # where turns, tokens and seconds of tools are from: seen | planned (the preset's own law)
+    cores: Mapping[str, Constant] = field(default_factory=dict)  # on CPU: share of all cores in use, by class
+    contention: Constant | None = None  # on CPU: what that tells of two sides at once
+    mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)  # of each placement, by its adapter
 
     def __post_init__(self) -> None:
         if not self.turns or min(self.turns) < 1:
@@ -117,6 +147,10 @@ class Calibration:
         if constant.source != MEASURED:
             return constant.source
         return SIMULATED if self.simulated else "fitted"
+
+    def mechanism(self, placement: str) -> Mechanism:
+        """That of a placement; all unknown where no adapter said it."""
+        return self.mechanisms.get(placement, UNKNOWN)
 
     @property
     def trajectories(self) -> int:
@@ -162,6 +196,15 @@ def _made(held: dict[str, Any]) -> Calibration:
     if unknown:
         raise KeyError(f"unknown key {min(unknown)}")
     constants = {name: Constant(**value) for name, value in held.pop("constants").items()}
-    fit = held.pop("fit", None)
+    cores = {name: Constant(**value) for name, value in held.pop("cores", {}).items()}
+    mechanisms = {name: Mechanism(**value) for name, value in held.pop("mechanisms", {}).items()}
+    fit, contention = held.pop("fit", None), held.pop("contention", None)
     held |= {name: tuple(held[name]) for name in ("turns", "turn_tokens", "tool_s", "unseen")}
-    return Calibration(**held, constants=constants, fit=None if fit is None else Fit(**fit))
+    return Calibration(
+        **held,
+        constants=constants,
+        cores=cores,
+        mechanisms=mechanisms,
+        contention=None if contention is None else Constant(**contention),
+        fit=None if fit is None else Fit(**fit),
+    )

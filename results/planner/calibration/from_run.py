@@ -10,14 +10,17 @@ from harness.protocol.errors import SpecError
 from harness.protocol.spec import Device, Placement
 from results.comparing.measures import PARTS, RunMeasures
 from results.comparing.measuring import measure_run
+from results.intervals import Ns
 from results.metrics import RunFigures, compute
 from results.planner.calibration.constants import MEASURED, Calibration, Constant, Fit
+from results.planner.calibration.laws import laws_of
+from results.planner.calibration.mechanisms import mechanisms_of
+from results.planner.calibration.shared_cores import contention, cores_in_use
 from results.stats import effective_n, t_quantile
 from results.store import RunTables
 from results.tracks import floats, ints
 from results.window import Window
 
-SAMPLES = 1_024  # of a law that are kept: quantiles, when there are more
 FEWEST_TURNS = 20
 REWEIGHTED = 20  # times at most; it settles in about five
 RESAMPLES = 200
@@ -40,14 +43,10 @@ def calibrate_run(run: RunTables, found: RunFigures | None = None) -> Calibratio
     constants, fit = _generation(run, turns)
     constants |= _step(measured, run, window)
     constants["agent_s"] = _agent(run, turns, window)
-    calls = run.tables["tool_calls"]
-    inside = window.holds(ints(calls.column("end_ns")))
-    tools = (ints(calls.column("end_ns")) - ints(calls.column("start_ns")))[inside] / 1e9
-    lives = run.frame("trajectories")
-    used = lives[lives["step_consumed"].notna() & (lives["turns"] > 0)]
-    if used.empty:
-        raise SpecError(f"{run.run_id}: no trajectory was trained on")
+    laws = laws_of(run, window, turns.every)
     watts, limit = _watts(found)
+    apart = spec.device is Device.CPU and spec.placement is not Placement.ASYNC  # the sides take turns
+    cores = cores_in_use(run, window) if apart else {}
     return Calibration(
         source=MEASURED,
         name=run.run_id,
@@ -60,9 +59,10 @@ def calibrate_run(run: RunTables, found: RunFigures | None = None) -> Calibratio
         train_gpus=spec.gpus.train,
         rollout_gpus=spec.gpus.rollout,
         gpus_per_engine=max(1, spec.rollout_tp),
-        turns=tuple(int(count) for count in used["turns"]),
-        turn_tokens=_kept(turns.tokens),
-        tool_s=_kept(tools) if tools.size else (0.0,),
+        turns=laws.turns,
+        turn_tokens=laws.turn_tokens,
+        tool_s=laws.tool_s,
+        laws=laws.of,
         constants=constants,
         step_s=measured.value("step_time_s"),
         power_ratio=measured.value("power_utilisation_ratio"),
@@ -72,15 +72,23 @@ def calibrate_run(run: RunTables, found: RunFigures | None = None) -> Calibratio
         unseen=tuple(_unseen(run, fit)),
         work_digest=spec.work_digest,
         work=measured.work,
+        cores=cores,
+        contention=contention(cores, _cores(run)),
+        mechanisms=mechanisms_of(spec),
     )
 
 
 class _Turns:
-    """Turns that ended inside the window with a count of tokens: seconds, tokens, mean sequences on the engine."""
+    """Turns that ended inside the window with a count of tokens: seconds, tokens, mean sequences on the engine.
 
-    def __init__(self, start: Floats, end: Floats, tokens: Floats, running: Floats, owner: Sequence[str]) -> None:
+    Without those that a weight sync interrupted; `every` has their tokens too.
+    """
+
+    def __init__(
+        self, start: Floats, end: Floats, tokens: Floats, running: Floats, owner: Sequence[str], every: Floats
+    ) -> None:
         self.start, self.end, self.tokens, self.running, self.owner = start, end, tokens, running, owner
-        self.seconds = end - start
+        self.seconds, self.every = end - start, every
 
     @classmethod
     def of(cls, run: RunTables, window: Window) -> "_Turns":
@@ -97,10 +105,25 @@ class _Turns:
             mine = np.array([not named or one == engine for one in engines], dtype=np.bool_)
             running[mine] = mean_running(start[mine], end[mine]) / (1 if named else count)
         keep = window.holds(ints(table.column("end_ns"))) & ~np.isnan(tokens) & (tokens > 0) & (end > start)
+        every = tokens[keep]
+        keep &= ~_interrupted(run, ints(table.column("start_ns")), ints(table.column("end_ns")))
         owner = [str(one) for one, kept in zip(table.column("trajectory_id").to_pylist(), keep, strict=True) if kept]
         if keep.sum() < FEWEST_TURNS:
-            raise SpecError(f"{run.run_id}: {int(keep.sum())} turns in the window; a fit needs {FEWEST_TURNS}")
-        return cls(start[keep], end[keep], tokens[keep], np.maximum(running[keep], 1.0), owner)
+            raise SpecError(
+                f"{run.run_id}: {int(keep.sum())} turns in the window that no sync interrupted; "
+                f"a fit needs {FEWEST_TURNS}"
+            )
+        return cls(start[keep], end[keep], tokens[keep], np.maximum(running[keep], 1.0), owner, every)
+
+
+def _interrupted(run: RunTables, start: Ns, end: Ns) -> npt.NDArray[np.bool_]:
+    """Turns that were open when a weight sync began: part of their seconds is the sync, which a plan simulates."""
+    syncs = run.tables["weight_syncs"]
+    begins = np.sort(ints(syncs.column("start_ns")))
+    made: npt.NDArray[np.bool_] = np.searchsorted(begins, end, side="left") > np.searchsorted(
+        begins, start, side="right"
+    )
+    return made
 
 
 def mean_running(start: Floats, end: Floats) -> Floats:
@@ -248,14 +271,17 @@ def _unseen(run: RunTables, fit: Fit) -> list[str]:
     else:
         said += [f"training on other than {spec.gpus.train} GPUs", "offload between phases on shared GPUs"]
     if spec.device is Device.CPU:
-        said.append("how far training and generation slow each other on the same cores")
+        said.append(
+            "what either side would take alone: both ran at once, on the same cores"
+            if spec.placement is Placement.ASYNC
+            else "how far training and generation slow each other on the same cores"
+        )
     return said
 
 
-def _kept(values: Floats) -> tuple[float, ...]:
-    if values.size > SAMPLES:
-        values = np.quantile(values, (np.arange(SAMPLES) + 0.5) / SAMPLES)
-    return tuple(float(f"{value:.6g}") for value in values)
+def _cores(run: RunTables) -> int | None:
+    count = (run.meta.get("machine") or {}).get("cores")
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def _mean(values: Floats, unit: str, note: str = "") -> Constant:

@@ -118,6 +118,19 @@ def test_a_cpu_s_calibration_places_no_gpus(tmp_path, capsys):
     assert "says nothing of GPUs" in capsys.readouterr().err
 
 
+def test_an_async_run_on_cpu_tells_of_async_only(tmp_path, capsys):
+    """Its constants hold what both sides did to each other on the same cores."""
+    one = {"train_gpus": 1, "rollout_gpus": 1}
+    known = calibrated(device="cpu", placement="async", **one)
+    with pytest.raises(SpecError, match="doesn't tell what either takes alone; calibrate from a colocated"):
+        plan(known, [Candidate(placement="colocated", **one)], gpus=1, draws=2, updates=10)
+    write(known, tmp_path / "c.json")
+    assert call(["plan", str(tmp_path / "c.json"), "--draws", "2", "--updates", "10", "--max-staleness", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "no other placement is predicted from it" in said
+    assert "| colocated" not in said
+
+
 def test_async_that_does_not_pay_is_said():
     """Training longer than generation: half the GPUs for it take twice as long, and hide little."""
     heavy = calibrated(constants=calibrated().constants | {"train_s": constant(500.0)})
