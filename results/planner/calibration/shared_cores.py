@@ -97,5 +97,4 @@ def _shares(run: RunTables, times: npt.NDArray[np.int64]) -> dict[str, Floats]:
 
 
 def _fit(design: Floats, seen: Floats) -> Floats:
-    made: Floats = np.linalg.lstsq(design, seen, rcond=None)[0]
-    return made
+    return np.asarray(np.linalg.lstsq(design, seen, rcond=None)[0], dtype=np.float64)
