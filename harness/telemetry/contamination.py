@@ -64,7 +64,7 @@ class Contamination:
 
     def _clocks(self) -> None:
         asked, default = self._gpu.application_clocks_hz()
-        reasons, clock = self._gpu.throttle_reasons(), self._gpu.sm_clock_hz()
+        clock, reasons = self._gpu.clock_and_reasons
         why = None
         if asked is not None and default is not None and asked != default:
             why = "application clock set"

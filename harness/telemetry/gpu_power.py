@@ -7,7 +7,6 @@ older (NVML API reference); it fills the column it belongs to, and `sources` say
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -28,16 +27,9 @@ _FIELDS: Mapping[str, int] = {
 Call = Callable[[Any], int]
 
 
-@dataclass(frozen=True, slots=True)
-class PowerCall:
-    """What the driver gave, as it gave it."""
-
-    begin_ns: int
-    end_ns: int
-    fields: FieldValues | None
-    code: int
-    cells: bytes
-    plain: tuple[tuple[str, Value, int], ...]  # name, value, return code
+# What the driver gave: begin and end (monotonic ns), the fields it was asked for and the code of that call, and
+# name, value and code of each other call. A tuple, because it is made between two GPUs' calls.
+PowerCall = tuple[int, int, FieldValues | None, int, tuple[tuple[str, Value, int], ...]]
 
 
 class PowerSensors:
@@ -86,46 +78,55 @@ class PowerSensors:
         return twin
 
     def call(self, names: tuple[str, ...] = POWER_NAMES) -> PowerCall:
-        """Has the driver give those, and does no more: the next GPU waits for its turn."""
-        found = self._sets.get(names)
-        if found is None:
-            fields = {name: (id_, 0) for name, id_ in self._fields.items() if name in names}
-            calls = tuple((name, call) for name, call in self._calls.items() if name in names)
-            found = self._sets[names] = (FieldValues(self._gpu.handle, fields) if fields else None, calls)
-        kept, plain = found
-        code, cells = pynvml.NVML_SUCCESS, b""
+        """Has the driver give those, and does no more: the next GPU waits for its turn.
+
+        `readings` must come before the next call for the same names: the driver's memory is used again.
+        """
+        kept, plain = self._sets.get(names) or self._set(names)
         begin_ns = time.monotonic_ns()
-        if kept is not None:
-            code, cells = kept.call()
+        code = kept.call() if kept is not None else 0
         answers = tuple((name, *_answer(call, self._gpu.handle)) for name, call in plain) if plain else ()
-        return PowerCall(begin_ns, time.monotonic_ns(), kept, code, cells, answers)
+        return begin_ns, time.monotonic_ns(), kept, code, answers
 
     def readings(self, call: PowerCall) -> Timed:
         """What `call` gave, of one moment, with the limit (W) as it was last read."""
-        gpu, kept = self._gpu, call.fields
+        begin_ns, end_ns, kept, code, plain = call
         values: Reading = {}
-        if kept is not None:
-            for name, (raw, code) in gpu.answers(lambda: kept.values(call.code, call.cells), kept.names).items():
-                values[name] = self._value(name, raw, code)
-        for name, raw, code in call.plain:
-            gpu.lost_if(code)
-            values[name] = self._value(name, raw, code)
-        values["power_limit_watts"] = gpu.power_limit_watts
-        return Timed(call.begin_ns, call.end_ns, values)
+        if kept is None:
+            answers = plain
+        elif code:
+            answers = (*((name, None, code) for name in kept.names), *plain)
+        else:
+            answers = (*kept.values(), *plain)
+        for name, raw, its_code in answers:
+            if raw and not its_code:
+                values[name] = raw / 1000.0
+            else:
+                values[name] = self._odd(name, raw, its_code)
+        values["power_limit_watts"] = self._gpu.power_limit_watts
+        return Timed(begin_ns, end_ns, values)
+
+    def _set(self, names: tuple[str, ...]) -> tuple[FieldValues | None, tuple[tuple[str, Call], ...]]:
+        fields = {name: (id_, 0) for name, id_ in self._fields.items() if name in names}
+        calls = tuple((name, call) for name, call in self._calls.items() if name in names)
+        self._sets[names] = (FieldValues(self._gpu.handle, fields) if fields else None, calls)
+        return self._sets[names]
 
     def read(self, names: tuple[str, ...] = POWER_NAMES) -> Timed:
         """Both at once. A sensor that this GPU lacks has no name in what comes."""
         return self.readings(self.call(names))
 
-    def _value(self, name: str, raw: Value, code: int) -> Value:
+    def _odd(self, name: str, raw: Value, code: int) -> Value:
+        """A value that is 0, or none, for a reason that is told."""
         if code != pynvml.NVML_SUCCESS:
+            self._gpu.lost_if(code)
             self._gpu.nothing(name, code)
         elif raw is None:
             self._gpu.tell(name, "blank value")
-        elif raw == 0 and name != "energy_joules":
+        elif name != "energy_joules":
             self._gpu.tell(name, "reads 0 W, which no powered GPU draws")
         else:
-            return raw / 1000.0
+            return 0.0
         return None
 
 

@@ -1,5 +1,6 @@
 """What a GPU says about itself beside its readings: memory errors, Xid errors, MIG instances, memory by process."""
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -107,6 +108,7 @@ class ErrorEvents(threading.Thread):
     def __init__(self, gpus: Sequence[Gpu], tell: Tell, stop: threading.Event) -> None:
         super().__init__(name="errors", daemon=True)
         self._gpus = gpus
+        self._uuids = {_address(gpu.handle): gpu.uuid for gpu in gpus}  # one that fell off the bus tells none
         self._tell = tell
         self._stopped = stop
 
@@ -152,7 +154,7 @@ class ErrorEvents(threading.Thread):
         name = _EVENTS.get(event.eventType)
         if name is not None:
             value = float(event.eventData) if name == "telemetry.xid" else None
-            self._tell(name, value, "", {"gpu": _uuid(event.device)})
+            self._tell(name, value, "", {"gpu": self._uuids.get(_address(event.device)) or _uuid(event.device)})
         return True
 
 
@@ -160,6 +162,10 @@ def _differ(before: int | None, now: int | None) -> bool:
     if before is None or now is None:
         return before is not now
     return abs(now - before) >= MEMORY_STEP
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _uuid(device: Any) -> str | None:

@@ -6,7 +6,7 @@
 import ctypes
 import struct
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pynvml
@@ -70,35 +70,28 @@ class FieldValues:
         memory = (pynvml.c_nvmlFieldValue_t * len(wanted))()
         for cell, (field, scope) in zip(memory, wanted.values(), strict=True):
             cell.fieldId, cell.scopeId = field, scope
-        self._call = function("nvmlDeviceGetFieldValues")
-        self._arguments = (handle, ctypes.c_int32(len(wanted)), ctypes.byref(memory))
+        arguments = (handle, ctypes.c_int32(len(wanted)), ctypes.byref(memory))
+        self.call: Callable[[], int] = partial(function("nvmlDeviceGetFieldValues"), *arguments)  # its return code
         self._memory = memory
         self.names = tuple(wanted)
 
-    def call(self) -> tuple[int, bytes]:
-        """Makes the call: its return code, and what it left in memory, for `values`."""
-        return self._call(*self._arguments), bytes(self._memory)
-
-    def values(self, code: int, cells: bytes) -> dict[str, tuple[Value, int]]:
-        """Value (None for a blank) and return code per name, of what `call` gave.
-
-        Raises:
-            pynvml.NVMLError: the call failed as a whole.
-        """
-        if code:
-            raise pynvml.NVMLError(code)
-        return {
-            name: (None if code else clean(_MEMBERS.get(kind, _unknown)(bits)), code)
-            for name, (kind, code, bits) in zip(self.names, _CELL.iter_unpack(cells), strict=True)
-        }
+    def values(self) -> list[tuple[str, Value, int]]:
+        """Name, value (None for a blank) and return code, as the last `call` left them."""
+        return [
+            (name, None if code else clean(_MEMBERS.get(kind, _unknown)(bits)), code)
+            for name, (kind, code, bits) in zip(self.names, _CELL.iter_unpack(self._memory), strict=True)
+        ]
 
     def read(self) -> dict[str, tuple[Value, int]]:
-        """Both at once.
+        """Both at once: value and return code per name.
 
         Raises:
             pynvml.NVMLError: the call failed as a whole.
         """
-        return self.values(*self.call())
+        code = self.call()
+        if code:
+            raise pynvml.NVMLError(code)
+        return {name: (value, its_code) for name, value, its_code in self.values()}
 
 
 class Number:

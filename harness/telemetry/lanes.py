@@ -214,12 +214,11 @@ class Lane(threading.Thread):
         self._lanes.begun(self, begin)
         # The calls of all of them first: what takes its time comes when it can no longer make a reading late, and when
         # it need not be fetched into the caches again after each call that slept.
+        given: tuple[Member, object] | None = None
         for place, member in enumerate(members):
-            if self._enter(member, members[place + 1 :]):
-                given = member.power(due)
-                with self._lanes.lock:
-                    self.given.append((member, given))
-        self._keep()
+            mine = self._enter(member, members[place + 1 :], given)
+            given = (member, member.power(due)) if mine else None
+        self._keep(given)
         for member in members:
             if not member.due() or not self._enter(member, ()):
                 continue
@@ -231,17 +230,22 @@ class Lane(threading.Thread):
                 self._lanes.add(member)
         self._lanes.done(self, time.monotonic_ns() - begin)
 
-    def _keep(self) -> None:
+    def _keep(self, last: tuple[Member, object] | None = None) -> None:
         with self._lanes.lock:
-            all_given, self.given = self.given, []
+            all_given, self.given = [*self.given, *filter(None, [last])], []
         for member, given in all_given:
             if not member.keep(given):
                 self._lanes.leave(self, member)
                 member.end()
 
-    def _enter(self, member: Member, left: tuple[Member, ...]) -> bool:
-        """False when the member was handed over while this thread was held up, or has left."""
+    def _enter(self, member: Member, left: tuple[Member, ...], given: tuple[Member, object] | None = None) -> bool:
+        """False when the member was handed over while this thread was held up, or has left.
+
+        `given` is what the member before gave; from here on, another thread may take it down.
+        """
         with self._lanes.lock:
+            if given is not None:
+                self.given.append(given)
             if member not in self.members:
                 return False
             self.reading, self.reading_ns, self.left = member, time.monotonic_ns(), left

@@ -33,6 +33,11 @@ class Gpu:
         self.uuid = uuid
         self.unsupported: dict[str, str] = {}
         self.power_limit_watts: float | None = None
+        self.clock_and_reasons: tuple[Value, Value] = (
+            None,
+            None,
+        )  # SM clock, throttle reasons: as `state` last had them
+        self._constant: dict[str, Any] = {}
         self.handle = handle
         self._report = report
         self._lock = threading.Lock()
@@ -58,31 +63,40 @@ class Gpu:
             "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, 1),
         }
 
-    def state(self) -> Timed:
-        """What changes with the load: utilisation (ratio), SM clock (Hz), throttle reasons (NVML's bits)."""
+    def state(self, *, clocks: bool = True) -> Timed:
+        """What changes with the load: utilisation (ratio); on demand SM clock (Hz) and throttle reasons (NVML bits)."""
         begin_ns = time.monotonic_ns()
         util = self._kept("util_ratio", self._util)
-        sm_mhz = self._kept("sm_clock_hz", self._sm_clock)
-        throttle = self._kept("throttle_reasons", self._throttle)
+        sm_mhz = self._kept("sm_clock_hz", self._sm_clock) if clocks else None
+        throttle = self._kept("throttle_reasons", self._throttle) if clocks else None
         end_ns = time.monotonic_ns()
         percent = self._scaled("util_ratio", None if util is None else util.gpu)
-        values: Reading = {
-            "util_ratio": None if percent is None else percent / 100,
-            "sm_clock_hz": self._scaled("sm_clock_hz", None if sm_mhz is None else sm_mhz.value, 1_000_000),
-            "throttle_reasons": self._scaled("throttle_reasons", None if throttle is None else throttle.value),
-        }
+        values: Reading = {"util_ratio": None if percent is None else percent / 100}
+        if clocks:
+            clock = self._scaled("sm_clock_hz", None if sm_mhz is None else sm_mhz.value, 1_000_000)
+            reasons = self._scaled("throttle_reasons", None if throttle is None else throttle.value)
+            values |= {"sm_clock_hz": clock, "throttle_reasons": reasons}
+            self.clock_and_reasons = clock, reasons
         return Timed(begin_ns, end_ns, values)
 
-    def slow_state(self) -> Timed:
-        """What changes slowly: memory (bytes), memory clock (Hz), temperature (Celsius)."""
+    def memory(self) -> Timed:
+        """Memory used and there, in bytes."""
         begin_ns = time.monotonic_ns()
         memory = self.read("memory_used_bytes", _memory)
-        memory_mhz = self.read("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
-        celsius = self.read("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
         end_ns = time.monotonic_ns()
         values: Reading = {
             "memory_used_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.used),
             "memory_total_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.total),
+        }
+        return Timed(begin_ns, end_ns, values)
+
+    def slow_state(self) -> Timed:
+        """What changes slowly: memory clock (Hz), temperature (Celsius)."""
+        begin_ns = time.monotonic_ns()
+        memory_mhz = self.read("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
+        celsius = self.read("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+        end_ns = time.monotonic_ns()
+        values: Reading = {
             "memory_clock_hz": self._scaled("memory_clock_hz", memory_mhz, 1_000_000),
             "temperature_celsius": self._scaled("temperature_celsius", celsius, 1.0),
         }
@@ -135,7 +149,7 @@ class Gpu:
 
     def default_limit(self) -> float | None:
         """The power limit (W) this board has by default."""
-        raw = self.read("power_limit_default_watts", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+        raw = self._once("power_limit_default_watts", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
         return None if raw is None else raw / 1000.0
 
     def mig_enabled(self) -> bool | None:
@@ -147,17 +161,8 @@ class Gpu:
         """The SM clock asked for and the board's default for it, in Hz."""
         sm = pynvml.NVML_CLOCK_SM
         now = self.read("application_clock_hz", pynvml.nvmlDeviceGetApplicationsClock, sm)
-        default = self.read("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
+        default = self._once("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
         return None if now is None else now * 1_000_000, None if default is None else default * 1_000_000
-
-    def throttle_reasons(self) -> Value:
-        """NVML's bits, as `state` has them; may be asked beside it."""
-        return self._scaled("throttle_reasons", self.read("throttle_reasons", _throttle_reasons))
-
-    def sm_clock_hz(self) -> Value:
-        """As `state` has it; may be asked beside it."""
-        mhz = self.read("sm_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
-        return self._scaled("sm_clock_hz", mhz, 1_000_000)
 
     def process_ids(self) -> list[int] | None:
         """Pids (of the host's namespace) that compute on this GPU; None where that cannot be read."""
@@ -237,6 +242,12 @@ class Gpu:
             self.nothing(name, error.value)
             return None
 
+    def _once(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """As `read`, of what a board never changes."""
+        if name not in self._constant:
+            self._constant[name] = self.read(name, call, *arguments)
+        return self._constant[name]
+
     def _kept(self, name: str, call: Number) -> Any:
         """As `read`."""
         if name in self.unsupported:
@@ -275,10 +286,6 @@ class Gpu:
                 return
             self._told.add((name, reason))
         self._report(self.uuid, name, reason)
-
-
-def _throttle_reasons(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _whole(value: Value) -> int | None:

@@ -58,7 +58,7 @@ class Reader:
         self._begun = begun
         self._joules = joules
         self._refreshes = Refreshes(hz)
-        self._fields = Turns({}, 0, rng)
+        self._fields: Turns | None = None  # where all are read at each tick
         self._found: Callable[[], None] | None = None  # to be done by the lane's own thread
         self._learnt: Polls | None = None
         self._learn_until_ns = 0
@@ -66,6 +66,7 @@ class Reader:
         self._refined = 0
         self._refine_ns = 0
         self._state_ns = 0
+        self._clocks = False  # read with each second state: they tell what held them, not how long
         self._turns = 0
         self._late = 0
         self._skipped = 0
@@ -102,7 +103,7 @@ class Reader:
     def power(self, due_ns: int) -> tuple[int, PowerCall | Exception]:
         """Has the driver give what is due at the tick at `due_ns`, for `keep`."""
         try:
-            return due_ns, self.gpu.power.call(self._fields.at(due_ns))
+            return due_ns, self.gpu.power.call(POWER_NAMES if self._fields is None else self._fields.at(due_ns))
         except Exception as error:  # what no one foresaw ends this GPU's readings only, as `keep` sees to
             return due_ns, error
 
@@ -151,7 +152,8 @@ class Reader:
             self._begun(gpu)
 
     def _state(self, gpu: Gpu) -> None:
-        reading = gpu.state()
+        reading = gpu.state(clocks=self._clocks)
+        self._clocks = not self._clocks
         self._emit(gpu.uuid, reading)
         now = reading.end_ns
         self._state_ns += max(round(STATE_PERIOD_S * 1e9), now - self._state_ns)
@@ -185,7 +187,8 @@ class Reader:
         self._tell_refresh(gpu)
 
     def _read_each_at_its_own(self) -> None:
-        self._fields = Turns(self._refreshes.own_periods_s(self.period_s), time.monotonic_ns(), self._rng)
+        own = self._refreshes.own_periods_s(self.period_s)
+        self._fields = Turns(own, time.monotonic_ns(), self._rng) if own else None
 
     def _tell_refresh(self, gpu: Gpu) -> None:
         self._describe(gpu, {**self._refreshes.facts(self.period_s), **_source_facts(gpu)})

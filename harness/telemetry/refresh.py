@@ -79,8 +79,6 @@ class Turns:
 
     def at(self, due_ns: int) -> tuple[str, ...]:
         """Those of the tick at `due_ns`."""
-        if not self._ticks:
-            return POWER_NAMES
         names = tuple(name for name in POWER_NAMES if self._due.get(name, due_ns) <= due_ns)
         for name in names:
             if name in self._ticks:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pynvml
 
@@ -44,8 +44,7 @@ def clean(value: int | float) -> Value:
     return None if value >= BLANK_64 or value == BLANK_32 or value in BLANK_DOUBLES else value
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(NamedTuple):
     """Readings of one group of calls, and when they were made."""
 
     begin_ns: int

@@ -18,7 +18,7 @@ from harness.telemetry.nvml import Gpu, GpuLostError
 from harness.telemetry.reader import Emit, Metric, Reader
 
 SLOW_PERIOD_S = 1.0
-PCIE_PERIOD_S = 2.0  # each call blocks 20 ms, and waking up after it costs more than all else a second asks
+SLOWEST_PERIOD_S = 2.0  # PCIe calls block 20 ms each, and waking up after it costs more than all else a second asks
 CHECK_PERIOD_S = 5.0
 RESCAN_PERIOD_S = 5.0
 FIRST = -1  # the first look, among the places of the slow work
@@ -188,8 +188,8 @@ class GpuWatch:
         now = time.monotonic_ns()
         failed: set[tuple[Gpu, int]] = set()
         ticks: list[tuple[Ticks, Callable[[Gpu], object]]] = [
-            (Ticks(SLOW_PERIOD_S, now, self._rng), self._seldom),
-            (Ticks(PCIE_PERIOD_S, now, self._rng), self._pcie),
+            (Ticks(SLOW_PERIOD_S, now, self._rng), self._limit_and_memory),
+            (Ticks(SLOWEST_PERIOD_S, now, self._rng), self._seldom),
             (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: looked[gpu].check()),
         ]
         self._first_looks(looked, failed)
@@ -221,13 +221,14 @@ class GpuWatch:
         looks.check()
         looked[gpu] = looks
 
-    def _seldom(self, gpu: Gpu) -> None:
+    def _limit_and_memory(self, gpu: Gpu) -> None:
         gpu.read_limit()
+        self._emit(gpu.uuid, gpu.memory())
+
+    def _seldom(self, gpu: Gpu) -> None:
         self._emit(gpu.uuid, gpu.slow_state())
         if not {"nvlink_tx_bytes", "nvlink_rx_bytes"} <= gpu.unsupported.keys():
             self._emit(gpu.uuid, gpu.nvlink())
-
-    def _pcie(self, gpu: Gpu) -> None:
         if not {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} <= gpu.unsupported.keys():
             self._emit(gpu.uuid, gpu.pcie())
 
