@@ -32,6 +32,7 @@ REASONS = {
     "clock_step": "the SM clock changed by more than 20 % under load",
     "contaminated": "something else used the GPUs or held them down",
     "no_limit": "the power limit is not known",
+    "xid_error": "an Xid error in the window",
 }
 
 

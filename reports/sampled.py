@@ -1,6 +1,8 @@
 """How busy the GPUs were, the errors they told, and what the sampling itself cost."""
 
-from reports.markdown import Footnotes, code, escape, number, percent, table
+from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
+from reports.sensed import sensed_part
+from results.gpu_errors import Xid
 from results.store import RunTables
 from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, held_down, sampler_cost, utilisation
 from results.window import Window
@@ -32,9 +34,9 @@ def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[s
         lines.append(
             f"- The exporter does not give {names}. Lines for its counters file (`-f`), to turn them on: {turn_on}"
         )
-    if errors := _errors(run):
+    if errors := _errors(run, window):
         lines += ["", f"GPU errors: {errors}."]
-    return lines
+    return lines + sensed_part(run, window)
 
 
 def cost_line(run: RunTables, notes: Footnotes) -> str:
@@ -43,10 +45,25 @@ def cost_line(run: RunTables, notes: Footnotes) -> str:
     if cost.core_ratio is None or cost.cpu_s is None:
         return f"The sampler's own cost: {notes.unknown('no sampler told its CPU time')}."
     text = f"The sampler used {percent(cost.core_ratio)} of one core ({number(cost.cpu_s)} CPU s, its start included)"
-    if cost.missed is None:
-        return f"{text}."
-    share = "" if cost.missed_ratio is None else f" ({percent(cost.missed_ratio)})"
-    return f"{text}, made {cost.ticks or 0:,} power readings and missed {cost.missed:,} ticks{share}."
+    if cost.missed is not None:
+        share = "" if cost.missed_ratio is None else f" ({percent(cost.missed_ratio)})"
+        late = "" if cost.late is None else f", {cost.late:,} of them late by more than half a period,"
+        text += f", made {cost.ticks or 0:,} power readings{late} and missed {cost.missed:,} ticks{share}"
+    if cost.on_time_ratio is not None:
+        text += f": {percent(cost.on_time_ratio)} of the ticks were on time"
+    if cost.unended:
+        which = plural(cost.unended, "sampler")
+        text += f". {which} ended without telling (killed, or still at work): late and missed ticks are not known of it"
+    return f"{text}."
+
+
+def _xid(one: Xid, window: Window | None) -> str:
+    when = "" if one.run_s is None else f" {seconds(one.run_s)} into the run"
+    if window is not None:
+        when += (
+            ", in the steady window" if one.within(window.start_ns, window.end_ns) else ", outside the steady window"
+        )
+    return f"{one.number} on {code(one.gpu) if one.gpu else 'a GPU that the driver did not name'}{when}"
 
 
 def _mean(each: PoolUtilisation, notes: Footnotes) -> str:
@@ -55,12 +72,13 @@ def _mean(each: PoolUtilisation, notes: Footnotes) -> str:
     return percent(each.mean) + ("" if each.half_width is None else f" ± {100 * each.half_width:.2f} points")
 
 
-def _errors(run: RunTables) -> str:
+def _errors(run: RunTables, window: Window | None) -> str:
     seen = health(run)
     parts = []
     if seen.xids:
-        numbers = ", ".join(str(number) for _, number in seen.xids[:MOST_XIDS])
-        parts.append(f"**{len(seen.xids)} Xid errors** ({numbers})")
+        more = f", and {len(seen.xids) - MOST_XIDS} more" if len(seen.xids) > MOST_XIDS else ""
+        told = ", ".join(_xid(one, window) for one in seen.xids[:MOST_XIDS])
+        parts.append(f"**{plural(len(seen.xids), 'Xid error')}** ({told}{more})")
     if seen.uncorrected:
         parts.append(f"**{seen.uncorrected:,} uncorrected memory errors**")
     if seen.corrected:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from results.class_energy import Attributed, ClassEnergy, attributed, class_energy
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
+from results.gpu_errors import gpus_with_xid
 from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
 from results.gpu_series import readings_of
 from results.intervals import Ns, Timeline, clip
@@ -77,7 +78,11 @@ def energy(
     if latest < high:  # no GPU answered to the end: the sampler may have, of its host
         latest = max(latest, _last_of_hosts(run))
     gone = {gpu for gpu, stretches in lost_gpus(run, names).items() if clip(*stretches, low, high)[0].size}
-    gpus = tuple(gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest, lost=gpu in gone) for gpu in names)
+    faulty = gpus_with_xid(run, names, low, high)
+    gpus = tuple(
+        gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest, lost=gpu in gone, xid=gpu in faulty)
+        for gpu in names
+    )
     whole = all(each.joules is not None and each.limit_joules for each in gpus)
     joules = sum(each.joules or 0.0 for each in gpus) if all(each.joules is not None for each in gpus) else None
     doubts = [each.uncertainty_joules for each in gpus]

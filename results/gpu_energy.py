@@ -20,7 +20,7 @@ class GpuEnergy:
     Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, counter_wrap (put right), no_counter,
     average_only, part_time_sensor, window_short, k_off, k_unsure (off, within the errors of both),
     no_limit, mig_whole_gpu (joules are of all its instances), clock_step (the SM clock changed by more than 20 % while
-    the GPU was not idle).
+    the GPU was not idle), xid_error (the driver told one in the window: what ran may not be what was asked for).
 
     `uncertainty_joules`: of the counter and of averaged power, by how much refresh and averaging may move the window's
     edges, at most; of instant power, the 95 % interval of what happened between the readings, and the edges. None where
@@ -39,12 +39,20 @@ class GpuEnergy:
 
 
 def gpu_energy(
-    gpu: str, pool: str | None, sensors: GpuSensors, low: int, high: int, latest: int, *, lost: bool = False
+    gpu: str,
+    pool: str | None,
+    sensors: GpuSensors,
+    low: int,
+    high: int,
+    latest: int,
+    *,
+    lost: bool = False,
+    xid: bool = False,
 ) -> GpuEnergy:
     """Counter, else instant power, else average power: the first whose series is valid.
 
     `latest`: when its sampler last read anything, the host too; `lost`: the sampler said that the GPU was gone inside
-    the window.
+    the window; `xid`: it told an Xid error in it.
     """
     reasons: list[str] = []
     counted, why = counter_difference(sensors, low, high)
@@ -82,6 +90,8 @@ def gpu_energy(
     last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)
     if lost or (joules is None and last < high and last < latest - int(2e9)):
         reasons.append("gpu_lost")
+    if xid:
+        reasons.append("xid_error")
     if sensors.clock_stepped(low, high):
         reasons.append("clock_step")
     limit = sensors.limit.held(low, high)

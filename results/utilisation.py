@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.energy import run_gpus
+from results.gpu_errors import Xid, xids
 from results.gpu_sensors import gpu_pools
 from results.gpu_series import series_of
 from results.sampling import SampledMean, window_mean
@@ -35,6 +36,7 @@ HELD_DOWN: Mapping[str, int] = {
     "the power brake": 0x80,
 }
 ALL = "all"  # the pool of GPUs of which no process told its pool
+MOST_NOTES = 12
 ENOUGH = 0.9  # of the window must be covered by samples for a mean to stand for it
 
 
@@ -53,9 +55,9 @@ class PoolUtilisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What the sampler saw of errors: Xid numbers, GPUs lost and back, and how memory errors grew in the run."""
+    """What the sampler saw of errors: Xid errors, GPUs lost and back, and how memory errors grew in the run."""
 
-    xids: tuple[tuple[str, int], ...]  # (gpu, number), in order of time
+    xids: tuple[Xid, ...]  # in order of time
     appeared: int
     returned: int
     corrected: int | None
@@ -64,7 +66,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmNotes:
-    """Where DCGM's readings came from, gaps, and the fields that an exporter does not give."""
+    """Where DCGM's readings came from, gaps, what was left out, and the fields that an exporter does not give."""
 
     notes: tuple[str, ...]
     missing: Mapping[str, str]  # column -> line of the exporter's counters file that turns it on
@@ -79,6 +81,8 @@ class SamplerCost:
     ticks: int | None  # power readings
     missed: int | None  # ticks that were skipped because the one before took too long
     rows: int | None
+    late: int | None = None  # readings made more than half a period after their tick
+    unended: int = 0  # samplers that ended without telling
 
     @property
     def core_ratio(self) -> float | None:
@@ -90,6 +94,12 @@ class SamplerCost:
         """Share of the ticks that were missed."""
         due = (self.ticks or 0) + (self.missed or 0)
         return self.missed / due if self.missed is not None and due else None
+
+    @property
+    def on_time_ratio(self) -> float | None:
+        """Share of the ticks whose reading was made within half a period."""
+        due = (self.ticks or 0) + (self.missed or 0)
+        return ((self.ticks or 0) - self.late) / due if self.late is not None and due else None
 
 
 def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
@@ -126,9 +136,8 @@ def held_down(run: RunTables, window: Window) -> dict[str, float]:
 
 def health(run: RunTables) -> Health:
     """Errors of the whole run."""
-    xids = [(str(labels.get("gpu")), int(value)) for value, labels in _told(run, "telemetry.xid") if value is not None]
     return Health(
-        xids=tuple(xids),
+        xids=xids(run),
         appeared=len(_told(run, "telemetry.gpu_appeared")),
         returned=len(_told(run, "telemetry.gpu_returned")),
         corrected=_growth(run, "ecc_corrected_errors"),
@@ -145,28 +154,58 @@ def sampler_cost(run: RunTables) -> SamplerCost:
         if row["value"] is not None and wall_s is not None:
             latest[row["host"], row["pid"]] = (float(row["value"]), float(wall_s))
     ticks, rows = _told(run, "telemetry.ticks"), _told(run, "telemetry.rows")
+    begun, ended = _tellers(run, "telemetry.cpu"), _tellers(run, "telemetry.rows")
     return SamplerCost(
         cpu_s=sum(cpu for cpu, _ in latest.values()) if latest else None,
         wall_s=max(wall for _, wall in latest.values()) if latest else None,
         ticks=round(sum(value or 0 for value, _ in ticks)) if ticks else None,
         missed=round(sum(float(str(labels.get("skipped", 0))) for _, labels in ticks)) if ticks else None,
         rows=round(sum(value or 0 for value, _ in rows)) if rows else None,
+        late=round(sum(float(str(labels["late"])) for _, labels in ticks))
+        if ticks and all("late" in labels for _, labels in ticks)
+        else None,
+        unended=len(begun - ended),
     )
 
 
 def dcgm_notes(run: RunTables) -> DcgmNotes:
     """What is to be said of DCGM."""
-    notes = []
-    for value, labels in _told(run, "dcgm.source"):
-        notes.append(f"DCGM from {labels.get('source')}" if value else f"no DCGM: {labels.get('reason')}")
-    gaps = [value for value, _ in _told(run, "dcgm.gap") if value is not None]
-    if gaps:
-        notes.append(f"DCGM was silent {len(gaps)} times, {sum(gaps):.1f} s in all")
+    notes, sources = [], _told(run, "dcgm.source")
+    good = [labels for value, labels in sources if value]
+    for labels in good or [labels for _, labels in sources]:
+        asked = f" from {labels['source']}" if labels.get("source") else ""
+        notes.append(f"DCGM{asked}" if good else f"no DCGM{asked}: {labels.get('reason')}")
+    notes += _gap_notes(run)
     for value, labels in _told(run, "dcgm.refresh"):
         if value is not None and labels.get("how"):
             notes.append(f"DCGM's readings are new every {value:.1f} s only: {labels['how']}")
-    missing = {str(labels.get("field")): str(labels.get("line")) for _, labels in _told(run, "dcgm.missing")}
-    return DcgmNotes(notes=tuple(dict.fromkeys(notes)), missing=missing)
+    for _, labels in _told(run, "dcgm.left_out"):
+        which = " of ".join(str(labels[name]) for name in ("field", "gpu") if labels.get(name))
+        notes.append(f"not taken from DCGM: {which}: {labels.get('reason')}")
+    told = _told(run, "dcgm.missing")
+    last = {str(labels.get("field")): (value, str(labels.get("line"))) for value, labels in told}
+    missing = {field: line for field, (value, line) in last.items() if value is None}
+    notes += [f"{field} was given by DCGM only part of the time" for field in last if field not in missing]
+    kept = list(dict.fromkeys(notes))
+    more = [f"and {len(kept) - MOST_NOTES} more of DCGM, in the probes"] if len(kept) > MOST_NOTES else []
+    return DcgmNotes(notes=(*kept[:MOST_NOTES], *more), missing=missing)
+
+
+def _gap_notes(run: RunTables) -> list[str]:
+    """Gaps with an end and, where a sampler was killed, one without."""
+    gaps = [(value, labels) for value, labels in _told(run, "dcgm.gap") if value is not None]
+    silent = _told(run, "dcgm.unreachable")
+    closed = {labels.get("begin_ns") for _, labels in gaps}
+    opened = {labels["begin_ns"] for _, labels in silent if labels.get("begin_ns") is not None}
+    reasons = "; ".join(dict.fromkeys(str(labels.get("reason")) for _, labels in silent))
+    notes = []
+    if gaps:
+        text = f"DCGM was silent {len(gaps)} times, {sum(value for value, _ in gaps):.1f} s in all"
+        to_the_end = ", the last to the end of the run" if any(labels.get("ended") for _, labels in gaps) else ""
+        notes.append(f"{text}{to_the_end}" + (f" ({reasons})" if reasons else ""))
+    if opened - closed:
+        notes.append(f"DCGM fell silent and it is not on record that it came back ({reasons})")
+    return notes
 
 
 def _pooled(pool: str, name: str, means: Sequence[SampledMean]) -> PoolUtilisation:
@@ -196,6 +235,13 @@ def _told(run: RunTables, name: str) -> list[tuple[float | None, Mapping[str, ob
     probes = run.tables["probes"]
     rows = probes.filter(pc.equal(probes.column("name"), name)).sort_by("mono_ns").to_pylist()
     return [(row["value"], json.loads(row["labels_json"])) for row in rows]
+
+
+def _tellers(run: RunTables, name: str) -> set[tuple[str, int]]:
+    """Host and pid of the processes that recorded such a metric."""
+    probes = run.tables["probes"]
+    rows = probes.filter(pc.equal(probes.column("name"), name)).select(["host", "pid"]).to_pylist()
+    return {(row["host"], row["pid"]) for row in rows}
 
 
 def _exporter_refresh(run: RunTables) -> float:

@@ -10,7 +10,9 @@ from reports.markdown import Footnotes
 from reports.sampled import busy_part, cost_line
 from results.energy import energy
 from results.gpu_sensors import gpu_pools, unwrapped
+from results.gpu_traffic import process_memory, traffic
 from results.power import Series
+from results.untold import untold
 from results.utilisation import dcgm_notes, health, held_down, sampler_cost, utilisation
 from results.window import Window
 
@@ -77,14 +79,16 @@ def test_errors_are_counted_from_the_runs_start() -> None:
     made = history()
     for at, corrected in ((10, 5), (20, 7), (30, 2), (40, 3)):  # it was reset before 30
         made.add("samples", gpu="GPU-0", mono_ns=ns(at), ecc_corrected_errors=corrected, ecc_uncorrected_errors=0)
-    told(made, "telemetry.xid", 79.0, gpu="GPU-0")
+    told(made, "telemetry.xid", 79.0, at=150.0, gpu="GPU-0")
     told(made, "telemetry.xid", 31.0, at=40.0, gpu="GPU-1")
     told(made, "telemetry.gpu_returned", 1.0, gpu="GPU-0")
     seen = health(made.run())
-    assert seen.xids == (("GPU-1", 31), ("GPU-0", 79))
+    assert [(one.gpu, one.number) for one in seen.xids] == [("GPU-1", 31), ("GPU-0", 79)]
     assert (seen.corrected, seen.uncorrected, seen.returned, seen.appeared) == (2 + 2 + 1, 0, 1, 0)
-    text = "\n".join(busy_part(made.run(), None, Footnotes()))
-    assert "2 Xid errors** (31, 79)" in text
+    text = "\n".join(busy_part(made.run(), WINDOW, Footnotes()))
+    assert "2 Xid errors** (31 on `GPU-1`" in text
+    assert "s into the run, in the steady window, 79 on `GPU-0`" in text
+    assert "into the run, outside the steady window)" in text
     assert health(history().run()).corrected is None
 
 
@@ -95,8 +99,9 @@ def test_the_samplers_cost_is_its_last_word_and_in_the_report() -> None:
     assert notes.reasons == ["no sampler told its CPU time"]
     told(made, "telemetry.cpu", 0.4, at=40, wall_s=20.0)
     told(made, "telemetry.cpu", 1.0, at=60, wall_s=100.0)
-    told(made, "telemetry.ticks", 990.0, gpu="GPU-0", skipped=10)
-    told(made, "telemetry.ticks", 1000.0, gpu="GPU-1", skipped=0)
+    told(made, "telemetry.ticks", 990.0, gpu="GPU-0", skipped=10, late=5)
+    told(made, "telemetry.ticks", 1000.0, gpu="GPU-1", skipped=0, late=4)
+    told(made, "telemetry.rows", 5000.0, lost=0)
     cost = sampler_cost(made.run())
     assert cost.core_ratio == pytest.approx(0.01)
     assert (cost.ticks, cost.missed) == (1990, 10)
@@ -104,6 +109,9 @@ def test_the_samplers_cost_is_its_last_word_and_in_the_report() -> None:
     line = cost_line(made.run(), Footnotes())
     assert "1.0% of one core" in line
     assert "missed 10 ticks (0.5%)" in line
+    assert "9 of them late by more than half a period" in line
+    assert "99.1% of the ticks were on time" in line
+    assert "without telling" not in line
 
 
 def test_a_killed_samplers_ticks_are_not_known() -> None:
@@ -111,7 +119,7 @@ def test_a_killed_samplers_ticks_are_not_known() -> None:
     told(made, "telemetry.cpu", 0.4, at=40, wall_s=20.0)
     cost = sampler_cost(made.run())
     assert (cost.core_ratio, cost.ticks, cost.missed, cost.missed_ratio) == (pytest.approx(0.02), None, None, None)
-    assert "missed" not in cost_line(made.run(), Footnotes())
+    assert "1 sampler ended without telling" in cost_line(made.run(), Footnotes())
 
 
 def test_what_is_off_in_dcgm_is_in_the_report() -> None:
@@ -124,6 +132,113 @@ def test_what_is_off_in_dcgm_is_in_the_report() -> None:
     assert "does not give sm active ratio" in text
     assert "`X, gauge, Y.`" in text
     assert "silent 1 times, 3.5 s" in text
+
+
+def test_a_source_of_dcgm_that_never_answered_is_told_as_none_with_the_reason() -> None:
+    made = history()
+    told(made, "dcgm.source", None, source="http://typo", reason="http://typo gave no page: no such host")
+    assert dcgm_notes(made.run()).notes == ("no DCGM from http://typo: http://typo gave no page: no such host",)
+    told(made, "dcgm.source", 1.0, at=60, source="http://typo")  # it came later
+    assert dcgm_notes(made.run()).notes == ("DCGM from http://typo",)
+
+
+def test_silence_of_dcgm_what_it_left_out_and_what_came_later_are_told() -> None:
+    made = history()
+    told(made, "dcgm.source", 1.0, source="http://n:9400")
+    told(made, "dcgm.unreachable", at=30, field="gap", reason="answered 503", begin_ns=ns(30))
+    told(made, "dcgm.gap", 3.5, at=33.5, begin_ns=ns(30))
+    told(made, "dcgm.unreachable", at=90, field="gap", reason="timed out", begin_ns=ns(90))
+    told(made, "dcgm.left_out", field="rows", reason="of MIG instances: no share of the whole GPU")
+    told(made, "dcgm.missing", at=21, field="dcgm_sm_active_ratio", line="X, gauge, Y.")
+    told(made, "dcgm.missing", 0.0, at=22, field="dcgm_sm_active_ratio", line="X, gauge, Y.")
+    told(made, "dcgm.missing", at=22, field="dcgm_dram_active_ratio", line="Z, gauge, Y.")
+    found = dcgm_notes(made.run())
+    text = "\n".join(found.notes)
+    assert "silent 1 times, 3.5 s in all (answered 503; timed out)" in text
+    assert "not on record that it came back" in text  # the sampler was killed in a gap
+    assert "not taken from DCGM: rows: of MIG instances" in text
+    assert "dcgm_sm_active_ratio was given by DCGM only part of the time" in text
+    assert found.missing == {"dcgm_dram_active_ratio": "Z, gauge, Y."}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "at", "expected"),
+    [("GPU-0", 50.0, [True, False]), ("GPU-0", 150.0, [False, False]), (None, 50.0, [True, True])],
+)
+def test_an_xid_error_in_the_window_is_a_reason_of_the_verdict(
+    gpu: str | None, at: float, expected: list[bool]
+) -> None:
+    made = history()
+    for name in ("GPU-0", "GPU-1"):
+        for second in np.arange(10, 130, 0.5):
+            made.add("samples", gpu=name, mono_ns=ns(second), energy_joules=100 * second, power_limit_watts=400.0)
+    told(made, "telemetry.xid", 31.0, at=at, **({} if gpu is None else {"gpu": gpu}))
+    found = energy(made.run(), WINDOW, {}, 1)
+    assert [("xid_error" in one.reasons) for one in found.gpus] == expected
+    assert ("xid_error" in found.reasons) == any(expected)
+    assert found.gpus[0].verdict == ("warn" if expected[0] else "ok")
+
+
+def test_why_a_field_is_not_known_is_printed_with_how_many_gpus() -> None:
+    made = history()
+    for at in np.arange(19, 121, 1.0):
+        made.add("samples", gpu="GPU-0", mono_ns=ns(at), util_ratio=0.5)
+    for gpu in ("GPU-0", "GPU-1"):
+        told(made, "telemetry.unsupported", gpu=gpu, field="energy_joules", reason="NO_PERMISSION")
+    told(made, "telemetry.unsupported", gpu="GPU-0", field="util_ratio", reason="UNKNOWN")
+    told(made, "telemetry.unsupported", gpu="GPU-of-others", field="util_ratio", reason="NOT_SUPPORTED")
+    told(made, "telemetry.unsupported", field="xid", reason="GPU_IS_LOST")
+    rows = [(one.field, one.reason, one.gpus, one.never) for one in untold(made.run())]
+    assert rows == [
+        ("energy_joules", "NO_PERMISSION", 2, True),
+        ("util_ratio", "UNKNOWN", 1, False),
+        ("xid", "GPU_IS_LOST", None, True),
+    ]
+    text = "\n".join(busy_part(made.run(), None, Footnotes()))
+    assert "| `energy_joules` | NO\\_PERMISSION | 2 |" in text
+    assert "UNKNOWN (at times)" in text
+    assert "Not known" not in "\n".join(busy_part(history().run(), None, Footnotes()))
+
+
+def test_memory_links_and_power_of_dcgm_are_in_one_table() -> None:
+    made = history()
+    for at in np.arange(10, 130, 1.0):
+        held = 2**30 * (60 if 50 <= at < 60 else 40)
+        made.add("samples", gpu="GPU-0", mono_ns=ns(at), memory_used_bytes=held)
+        moved = 5e9 * at if at < 70 else 5e9 * (at - 70)  # the counter begins anew at 70 s
+        made.add("samples", gpu="GPU-0", mono_ns=ns(at + 0.5), nvlink_tx_bytes=int(moved))
+        made.add("samples", gpu="GPU-1", mono_ns=ns(at), dcgm_power_instant_watts=400.0 + 100 * (at == 40))
+    found = {(one.gpu, one.column): one for one in traffic(made.run(), WINDOW)}
+    assert set(found) == {
+        ("GPU-0", "memory_used_bytes"),
+        ("GPU-0", "nvlink_tx_bytes"),
+        ("GPU-1", "dcgm_power_instant_watts"),
+    }
+    memory, sent, power = (found[key] for key in sorted(found))
+    assert (memory.mean / 2**30, memory.most / 2**30, memory.n) == (pytest.approx(42), 60, 100)
+    assert (sent.mean, sent.most) == (pytest.approx(5e9), pytest.approx(5e9))
+    assert (power.mean, power.most) == (pytest.approx(401), 500)
+    text = "\n".join(busy_part(made.run(), WINDOW, Footnotes()))
+    assert "| `GPU-0` | 42 GiB / 60 GiB (100) | not read |" in text
+    assert "5 GB/s / 5 GB/s" in text
+
+
+def test_memory_of_a_process_holds_until_it_is_told_anew() -> None:
+    made = history()
+    (pid,) = {row["pid"] for row in made.rows["processes"]}
+    told(made, "telemetry.process_memory", 2.0**33, at=10, gpu="GPU-0", pid=pid)
+    told(made, "telemetry.process_memory", 2.0**34, at=70, gpu="GPU-0", pid=pid)
+    told(made, "telemetry.process_memory", 2.0**30, at=10, gpu="GPU-0", pid=77)
+    told(made, "telemetry.process_memory", 0.0, at=15, gpu="GPU-0", pid=77)  # ended before the window
+    told(made, "telemetry.process_memory", None, at=30, gpu="GPU-1", pid=pid)
+    told(made, "telemetry.process_memory", 5e9, at=130, gpu="GPU-1", pid=99)  # after the window
+    first, second = process_memory(made.run(), WINDOW)
+    assert (first.gpu, first.pid, first.role) == ("GPU-0", pid, "controller")
+    assert (first.mean, first.most) == (pytest.approx(1.5 * 2**33), 2**34)
+    assert (second.gpu, second.mean, second.most) == ("GPU-1", None, None)
+    text = "\n".join(busy_part(made.run(), WINDOW, Footnotes()))
+    assert "12 GiB | 16 GiB" in text
+    assert "the driver does not say" in text
 
 
 def test_a_mig_instance_counts_as_its_gpu_and_its_power_is_labelled() -> None:
