@@ -26,16 +26,30 @@ def rows(tracked: ModuleType) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.parametrize(("share", "on_time", "ok"), [(0.01, 1.0, True), (0.02, 1.0, False), (0.01, 0.98, False)])
+@pytest.mark.parametrize(
+    ("slow", "at_once", "on_time", "ok"),
+    [(0.01, 0.01, 1.0, True), (0.01, 0.02, 1.0, True), (0.02, 0.01, 1.0, False), (0.01, 0.01, 0.98, False)],
+)
 @pytest.mark.parametrize("record", [True, False])
 def test_sampler_cost_has_limits_and_is_recorded(
-    tracked: ModuleType, monkeypatch: pytest.MonkeyPatch, share: float, on_time: float, ok: bool, record: bool
+    tracked: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    slow: float,
+    at_once: float,
+    on_time: float,
+    ok: bool,
+    record: bool,
 ) -> None:
+    """What decides are the calls that take their time: those that answer at once are no driver's."""
     import sampler_cost
 
-    measured = {"sampler_core_ratio": 0.03, "sampler_own_core_ratio": share, "memory_bytes": 1.0}
-    measured |= {"bare_loop_core_ratio": 0.01, "bare_loop_own_core_ratio": 0.01, "zeus_core_ratio": "not installed"}
-    monkeypatch.setattr(sampler_cost, "measure", lambda *_, **__: measured)
+    def measure(*_: object, latencies: bool = False, **__: object) -> dict[str, float | str]:
+        measured: dict[str, float | str] = {"sampler_core_ratio": 0.03, "sampler_own_cpu_s": 0.2, "memory_bytes": 1.0}
+        measured |= {"bare_loop_core_ratio": 0.01, "bare_loop_own_core_ratio": 0.005}
+        measured |= {"zeus_own_core_ratio": "not installed"}
+        return {**measured, "sampler_own_core_ratio": slow if latencies else at_once}
+
+    monkeypatch.setattr(sampler_cost, "measure", measure)
     monkeypatch.setattr(sampler_cost, "on_time", lambda *_, **__: {"ticks": 1000, "on_time": on_time})
     monkeypatch.setattr(sampler_cost, "compile_stand_in", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["sampler_cost.py", "--repeats", "2", *(["--record"] if record else [])])
@@ -46,9 +60,10 @@ def test_sampler_cost_has_limits_and_is_recorded(
         assert (row["benchmark"], row["ok"], row["rounds"]) == ("sampler_cost", ok, 2)
         assert (row["gpus"], row["hz"]) == (8, 10.0)
         assert row["limits"] == {"sampler_own_core_ratio": 0.01, "on_time": 0.99}
-        assert row["sampler_own_core_ratio"]["median"] == share
-        against = {"bare_loop": 3.0, "nvitop": "not asked for: --peers PYTHON", "zeus": "not installed"}
-        assert row["against"] == against
+        assert row["sampler_own_core_ratio"]["median"] == slow
+        assert row["calls_that_answer_at_once"]["sampler_own"]["median"] == at_once
+        against = {"bare_loop": 200 * slow, "nvitop": "not asked for: --peers PYTHON", "zeus": "not installed"}
+        assert row["own_against"] == against
 
 
 @pytest.mark.parametrize("record", [True, False])
