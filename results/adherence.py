@@ -9,10 +9,12 @@ that got no recording had nothing imposed: that is a deviation.
 """
 
 import hashlib
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +23,7 @@ from results.joins import OPEN
 from results.plans import Plans, planned_ns
 from results.stats import quantile
 from results.store import RunTables
+from results.tracks import floats
 from results.trained import may_be_cut
 from workloads.deep_research.faults import status_of
 from workloads.deep_research.plan import TrajectoryPlan, Turn
@@ -33,6 +36,10 @@ SHOWN = 20  # deviations told in words
 DISTORTED_NS = 50_000_000  # an overshoot that never distorts
 DISTORTED_SHARE = 0.05  # of the planned latency: nor does this
 
+_COLUMNS = (
+    *("trajectory_id", "prompt", "sample", "status", "end_ns", "turns", "tool_calls"),
+    *("prompt_tokens", "generated_tokens", "observation_tokens"),
+)
 _TURN_COLUMNS = ("turn", "prompt_tokens", "generated_tokens")
 _CALL_COLUMNS = ("turn", "tool", "status", "planned_ns", "observation_tokens", "start_ns", "end_ns")
 
@@ -136,17 +143,14 @@ def check_adherence(run: RunTables) -> Adherence:
     """Compares every started trajectory of a run with its plan."""
     plans = Plans(run.spec)
     trajectories = run.tables["trajectories"]
-    turns, calls = _Groups(run.tables["turns"], _TURN_COLUMNS), _Groups(run.tables["tool_calls"], _CALL_COLUMNS)
     last_end_ns: int | None = pc.max(run.tables["steps"]["end_ns"]).as_py()
     why_none = plans.why_none or (None if trajectories.num_rows else "no trajectory started")
     tally = _Tally(imposed=run.spec.tools == MOCK, replay=run.spec.tools == REPLAY)
-    columns = (
-        "trajectory_id prompt sample status end_ns turns tool_calls prompt_tokens generated_tokens observation_tokens"
-    )
-    rows = trajectories.select(columns.split()).to_batches(max_chunksize=4096) if why_none is None else []
-    for batch in rows:
-        for row in batch.to_pylist():
-            tally.compare(row, plans, turns.of(row["trajectory_id"]), calls.of(row["trajectory_id"]), last_end_ns)
+    if why_none is None:
+        turns, calls = _Groups(run.tables["turns"], _TURN_COLUMNS), _Groups(run.tables["tool_calls"], _CALL_COLUMNS)
+        for batch in trajectories.select([*_COLUMNS]).to_batches(max_chunksize=4096):
+            for row in batch.to_pylist():
+                tally.compare(row, plans, turns.of(row["trajectory_id"]), calls.of(row["trajectory_id"]), last_end_ns)
     consumed_tokens, loss_tokens, loss_unknown = _loss_tokens(run)
     over = tally.overshoots_ns
     p50, p99 = quantile(over, 0.5), quantile(over, 0.99)
@@ -186,11 +190,15 @@ def consumed_digest(run: RunTables, steps: Collection[int] | None = None) -> str
     None: nothing was consumed, or one of them has no plan.
     """
     plans = Plans(run.spec)
-    columns = run.tables["trajectories"].select(["prompt", "sample", "step_consumed"]).to_pydict()
+    lives = run.tables["trajectories"].select(["prompt", "sample", "step_consumed"])
+    consumed = pc.is_valid(lives["step_consumed"])
+    if steps is not None:
+        consumed = pc.and_(consumed, pc.is_in(lives["step_consumed"], pa.array([*steps], pa.int64())))
+    lives = lives.filter(consumed)
+    if plans.why_none is not None:
+        return None
     digests = []
-    for prompt, sample, step in zip(*columns.values(), strict=True):
-        if step is None or (steps is not None and step not in steps):
-            continue
+    for prompt, sample in zip(lives["prompt"].to_pylist(), lives["sample"].to_pylist(), strict=True):
         plan = plans.get(prompt, sample)
         if plan is None:
             return None
@@ -202,22 +210,23 @@ def _loss_tokens(run: RunTables) -> tuple[int | None, int | None, int]:
     """(tokens to be trained, loss-mask sum) over the steps with a known loss mask, and the number of others."""
     # Where nothing is taken out, the engine's own count is the stronger check.
     counted = "loss_tokens" if may_be_cut(run) else "generated_tokens"
-    columns = run.tables["trajectories"].select(["step_consumed", "status", counted]).to_pydict()
-    by_step: dict[int, list[int | None]] = {}
-    for step, status, tokens in zip(*columns.values(), strict=True):
-        if step is not None:
-            by_step.setdefault(step, []).append(tokens if status == "ok" else 0)
+    lives = run.tables["trajectories"].select(["step_consumed", "status", counted])
+    lives = lives.filter(pc.is_valid(lives["step_consumed"]))
+    tokens = np.where(pc.equal(lives["status"], "ok").to_numpy(), floats(lives[counted]), 0.0)
+    numbers, place = np.unique(lives["step_consumed"].to_numpy(), return_inverse=True)
+    sums, sizes = np.bincount(place, weights=tokens).tolist(), np.bincount(place).tolist()
+    by_step = dict(zip(numbers.tolist(), zip(sums, sizes, strict=True), strict=True))
     loss = 0
     engine: int | None = 0
     steps = run.tables["steps"].select(["step", "trajectories", "loss_tokens"]).to_pylist()
     known = [row for row in steps if row["loss_tokens"] is not None]
     for row in known:
         loss += row["loss_tokens"]
-        tokens_of_step = by_step.get(row["step"], [])
-        if engine is None or len(tokens_of_step) != row["trajectories"] or None in tokens_of_step:
+        total, size = by_step.get(row["step"], (0.0, 0))
+        if engine is None or size != row["trajectories"] or math.isnan(total):
             engine = None  # a trajectory of the step is not on record: its tokens are not known
         else:
-            engine += sum(tokens for tokens in tokens_of_step if tokens is not None)
+            engine += int(total)
     trained = [sum((row["trajectories"] or 0) > 0 for row in rows) for rows in (steps, known)]
     unknown = trained[0] - trained[1]
     return (engine, loss, unknown) if known else (None, None, unknown)

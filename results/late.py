@@ -57,13 +57,16 @@ def late(run: RunTables, steps: Collection[int], most: int = MOST) -> tuple[Late
     spent = (used["end_ns"] - used["start_ns"]).to_numpy(np.int64)
     ends = spent if run.spec.placement is Placement.ASYNC else used["end_ns"].to_numpy(np.int64)
     batch = used["step_consumed"].to_numpy(np.int64)
+    by_end = np.lexsort((ends, batch))
+    _, first, sizes = np.unique(batch[by_end], return_index=True, return_counts=True)
+    median = ends[by_end][first + (sizes + 1) // 2 - 1]
     behind = np.full(len(used), np.iinfo(np.int64).min, dtype=np.int64)
-    for step in np.unique(batch):
-        mine = batch == step
-        if mine.sum() >= FEWEST:
-            behind[mine] = ends[mine] - np.sort(ends[mine])[(int(mine.sum()) + 1) // 2 - 1]
-    order = [int(place) for place in np.lexsort((used["trajectory_id"].to_numpy(str), -behind)) if behind[place] > 0]
-    chosen = order[:most]
+    behind[by_end] = np.where(np.repeat(sizes, sizes) >= FEWEST, ends[by_end] - np.repeat(median, sizes), behind)
+    latest = np.flatnonzero(behind > 0)
+    if latest.size > most > 0:  # those as late as the last of them too: their names decide
+        latest = latest[behind[latest] >= np.partition(behind[latest], -most)[-most]]
+    names = used["trajectory_id"].iloc[latest].to_numpy(str)
+    chosen = latest[np.lexsort((names, -behind[latest]))][:most].tolist()
     generating, engines = _turns(run, used["trajectory_id"].iloc[chosen].tolist())
     rows = used.iloc[chosen].to_dict("records")
     return tuple(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from harness.protocol.spec import Load, Policy
 from results.stats import t_quantile
@@ -80,26 +81,24 @@ def learning(run: RunTables) -> Learning | None:
     """The course of a run's reward; None where the policy does not decide it, or fewer than two steps have rewards."""
     if not decided_by_policy(run):
         return None
-    by_step: dict[int, list[tuple[str, float]]] = {}
-    columns = run.tables["trajectories"].select(["step_consumed", "group_id", "trajectory_id", "reward"]).to_pydict()
-    for step, group, name, reward in zip(*columns.values(), strict=True):
-        if step is not None and reward is not None:
-            by_step.setdefault(step, []).append((group or name, reward))
+    by_step = _rewards(run)
     steps = run.tables["steps"].select(["step", "start_ns", "end_ns"]).sort_by("step").to_pylist()
     if not steps:
         return None
     begin_ns = min(row["start_ns"] for row in steps)
     points, groups = [], []
     for row in steps:
-        rewards = by_step.get(row["step"])
-        if rewards:
-            ended_s = (row["end_ns"] - begin_ns) / 1e9
-            points.append(Point(step=row["step"], ended_s=ended_s, rewards=tuple(reward for _, reward in rewards)))
-            groups.append(_group_means(rewards))
+        if row["step"] in by_step:
+            names, rewards = by_step[row["step"]]
+            points.append(Point(step=row["step"], ended_s=(row["end_ns"] - begin_ns) / 1e9, rewards=tuple(rewards)))
+            groups.append((names, rewards))
     if len(points) < 2:
         return None
     quarter = max(1, len(points) // ENDS)
-    low, high = _gain([mean for step in groups[:quarter] for mean in step], [m for s in groups[-quarter:] for m in s])
+    low, high = _gain(
+        [mean for step in groups[:quarter] for mean in _group_means(*step)],
+        [mean for step in groups[-quarter:] for mean in _group_means(*step)],
+    )
     return Learning(
         points=tuple(points), first=_mean(points[:quarter]), last=_mean(points[-quarter:]), low=low, high=high
     )
@@ -110,9 +109,23 @@ def _mean(points: Sequence[Point]) -> float:
     return math.fsum(rewards) / len(rewards)
 
 
-def _group_means(rewards: Sequence[tuple[str, float]]) -> list[float]:
+def _rewards(run: RunTables) -> dict[int, tuple[list[str], list[float]]]:
+    """Of each step, the groups and the rewards of the trajectories that it trained on; a group of one has its name."""
+    lives = run.tables["trajectories"].select(["step_consumed", "group_id", "trajectory_id", "reward"])
+    lives = lives.filter(pc.and_(pc.is_valid(lives["step_consumed"]), pc.is_valid(lives["reward"])))
+    order = np.argsort(lives["step_consumed"].to_numpy(), kind="stable")
+    lives = lives.take(order)
+    alone = pc.equal(pc.fill_null(lives["group_id"], ""), "")
+    names = pc.if_else(alone, lives["trajectory_id"], lives["group_id"]).to_pylist()
+    rewards = lives["reward"].to_pylist()
+    numbers, first = np.unique(lives["step_consumed"].to_numpy(), return_index=True)
+    edges = [*first.tolist(), len(rewards)]
+    return {step: (names[a:b], rewards[a:b]) for step, a, b in zip(numbers.tolist(), edges, edges[1:], strict=False)}
+
+
+def _group_means(names: Sequence[str], rewards: Sequence[float]) -> list[float]:
     groups: dict[str, list[float]] = {}
-    for group, reward in rewards:
+    for group, reward in zip(names, rewards, strict=True):
         groups.setdefault(group, []).append(reward)
     return [math.fsum(values) / len(values) for values in groups.values()]
 

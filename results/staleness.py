@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from results.stats import quantile, weighted_quantile
 from results.store import RunTables
+from results.tracks import floats, ints
 
 Versions = npt.NDArray[np.float64]  # NaN: unknown
 
@@ -63,7 +64,7 @@ def staleness(run: RunTables, steps: Collection[int] | None = None) -> Staleness
     table = table.filter(pc.is_valid(table["step_consumed"]))
     if steps is not None:
         table = table.filter(pc.is_in(table["step_consumed"], pa.array(sorted(steps), pa.int64())))
-    trained, first, last = (_versions(table[name]) for name in ("version_trained", "version_first", "version_last"))
+    trained, first, last = (floats(table[name]) for name in ("version_trained", "version_first", "version_last"))
     at_start = trained - first
     weights, ages, across = _tokens(run.tables["turns"], table)
     return Staleness(
@@ -82,17 +83,12 @@ def staleness(run: RunTables, steps: Collection[int] | None = None) -> Staleness
 
 def _tokens(turns: pa.Table, consumed: pa.Table) -> tuple[npt.NDArray[np.int64], Versions, int]:
     """Generated tokens of each turn of the consumed trajectories, their staleness, and those across a sync."""
-    trained_at = dict(zip(consumed["trajectory_id"].to_pylist(), consumed["version_trained"].to_pylist(), strict=True))
-    names = pa.array(sorted(trained_at), pa.string())
-    turns = turns.filter(pc.and_(pc.is_in(turns["trajectory_id"], names), pc.is_valid(turns["generated_tokens"])))
-    trained = np.array([trained_at[name] for name in turns["trajectory_id"].to_pylist()], dtype=np.float64)
-    begin, end = _versions(turns["version_start"]), _versions(turns["version_end"])
-    tokens = np.asarray(turns["generated_tokens"].to_pylist(), dtype=np.int64)
+    place = pc.index_in(turns["trajectory_id"], value_set=consumed["trajectory_id"].combine_chunks())
+    known = pc.and_(pc.is_valid(place), pc.is_valid(turns["generated_tokens"])).to_numpy()
+    trained = floats(consumed["version_trained"])[ints(place)[known]]
+    begin, end = floats(turns["version_start"])[known], floats(turns["version_end"])[known]
+    tokens = ints(turns["generated_tokens"])[known]
     return tokens, trained - begin, int(tokens[end > begin].sum())
-
-
-def _versions(column: pa.ChunkedArray) -> Versions:
-    return np.array([np.nan if value is None else value for value in column.to_pylist()], dtype=np.float64)
 
 
 def _distribution(values: Versions) -> Distribution:
@@ -115,7 +111,7 @@ def _weighted(values: Versions, weights: npt.NDArray[np.int64]) -> Distribution:
         n=total,
         unknown=int(weights.sum()) - total,
         mean=float((ages * mass).sum() / total) if total else None,
-        p50=weighted_quantile(ages, mass, 0.5),
-        p95=weighted_quantile(ages, mass, 0.95),
+        p50=weighted_quantile(ages.astype(np.int64), mass, 0.5),
+        p95=weighted_quantile(ages.astype(np.int64), mass, 0.95),
         max=float(ages.max()) if total else None,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement
@@ -65,14 +66,19 @@ def batches(run: RunTables, tracks: Tracks, window: Window) -> list[Batch]:
     """The batches of the steps that ended in the window; a step without consumed trajectories has none."""
     steps = run.frame("steps")
     inside = set(steps.loc[window.holds(steps["end_ns"].to_numpy(np.int64)), "step"].tolist())
-    lives = run.frame("trajectories")
-    consumed = lives[lives["step_consumed"].isin(inside) & lives["end_ns"].notna()]
+    lives = run.tables["trajectories"]
+    ended = lives.filter(pc.and_(pc.is_valid(lives["step_consumed"]), pc.is_valid(lives["end_ns"])))
+    consumed, starts, ends = (ended[name].to_numpy() for name in ("step_consumed", "start_ns", "end_ns"))
+    order = np.lexsort((ends, consumed))
+    numbers, first = np.unique(consumed[order], return_index=True)
     phases = _rollout_phases(run, tracks)
-    made = []
-    for _, rows in consumed.groupby("step_consumed", sort=True):
-        step, ends = int(rows["step_consumed"].iloc[0]), np.sort(rows["end_ns"].to_numpy(np.int64))
-        begin, end = phases.get(step, (int(rows["start_ns"].min()), int(ends[-1])))
-        made.append(Batch(step=step, phase_start_ns=begin, phase_end_ns=end, ends=ends))
+    made: list[Batch] = []
+    if not numbers.size:
+        return made
+    for step, mine in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+        if step in inside:
+            begin, end = phases.get(step, (int(starts[mine].min()), int(ends[mine[-1]])))
+            made.append(Batch(step=step, phase_start_ns=begin, phase_end_ns=end, ends=ends[mine]))
     return made
 
 
