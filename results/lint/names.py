@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from results.importing import verl_console
 
-TIME, RATIO, COUNT, NUMBER, POWER, ENERGY, FLOPS, MULTIPLE, LABEL = (
+TIME, RATIO, COUNT, NUMBER, ANY, POWER, ENERGY, FLOPS, MULTIPLE, LABEL = (
     "time",
     "ratio",
     "count",
     "number",
+    "any",
     "power",
     "energy",
     "flops",
@@ -105,8 +106,8 @@ NAMES: Mapping[str, Name] = {
         _name("staleness_mean", NUMBER, "mean staleness, versions", "mean_staleness", "avg_staleness"),
         _name("staleness_max", COUNT, "most staleness, versions", "max_observed_staleness"),
         _name("staleness_bound", COUNT, "bound on it", "max_staleness", "staleness_threshold"),
-        _name("start", NUMBER, "start, in the unit of end", "start_time", "start_ts", "submit_ts"),
-        _name("end", NUMBER, "end", "end_time", "end_ts", "finalized_ts", "stop_time"),
+        _name("start", ANY, "start, in the unit of end", "start_time", "start_ts", "submit_ts"),
+        _name("end", ANY, "end", "end_time", "end_ts", "finalized_ts", "stop_time"),
         _name("gpu_hours", NUMBER, "GPU-hours of the run", "gpu_h", "gpu_hrs"),
         _name("open_at_start", COUNT, "ledger: open at the start"),
         _name("added", COUNT, "ledger: generated, or started", "generated", "started"),
@@ -120,7 +121,7 @@ NAMES: Mapping[str, Name] = {
 # Names with a word of the user's own behind a dot: several of them stand in one row.
 FAMILIES: Mapping[str, str] = {"phase_s": TIME, "phase_share": RATIO, "leaf_s": TIME, "share": RATIO, "count": COUNT}
 _BY_HEADING = {heading: one.name for one in NAMES.values() for heading in one.headings}
-_UNIT_AT_END = re.compile(r"[(\[]\s*(?P<unit>[^()\[\]]{1,12}?)\s*[)\]]\s*$")
+_UNIT_AT_END = re.compile(r"[(\[]\s*(?P<unit>[^()\[\]]{1,16}?)\s*[)\]]\s*$")
 _QUANTILE = re.compile(rf"^(?P<stem>.*?)[_/. ]?(?P<end>{'|'.join((*QUANTILES, *MEANS))})$")
 _UNIT_SUFFIXES = {"_ms": "ms", "_pct": "%", "_percent": "%", "_hours": "h", "_h": "h", "_min": "min", "_kwh": "kWh"}
 
@@ -147,7 +148,7 @@ def known_column(name: str, unit: str = "") -> Column | None:
     if family in FAMILIES and word:
         return Column(name=name, kind=FAMILIES[family], unit=unit)
     if "|" in name and name.partition("|")[2] in (*QUANTILES, *MEANS):
-        return Column(name=name, kind=NUMBER, unit=unit)
+        return Column(name=name, kind=ANY, unit=unit)
     return None
 
 
@@ -175,7 +176,7 @@ def guessed_column(heading: str) -> Column | None:
         return known_column(_BY_HEADING[plain], unit)
     match = _QUANTILE.match(plain)
     if match and match["stem"] not in ("", "timing_s"):
-        return Column(name=f"{match['stem'].strip('_')}|{match['end']}", kind=NUMBER, unit=unit)
+        return Column(name=f"{match['stem'].strip('_')}|{match['end']}", kind=ANY, unit=unit)
     return None
 
 

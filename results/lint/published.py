@@ -26,7 +26,7 @@ from results.lint.names import (
     known_column,
     read_heading,
 )
-from results.lint.quantity import Quantity, read_number, says_nothing, too_large
+from results.lint.quantity import Quantity, read_number, says_nothing, too_large, unit_fits
 from results.lint.rows import Line, check_row
 
 MOST_NAMED = 20  # columns that one message names
@@ -43,8 +43,8 @@ def lint_tables(source: str, tables: Sequence[TextTable], given: Given) -> Linte
     linted = Linted(source)
     used: set[str] = set()
     for number, table in enumerate(tables, start=1):
-        columns = _columns(table, given, used)
         named = f"table {number}, " if len(tables) > 1 else ""
+        columns = _in_known_units(_columns(table, given, used), table, named, linted)
         linted.notes += [f"{named}{problem}" for problem in table.problems]
         if not any(column is not None and column.kind != LABEL for column in columns):
             what = f" ({', '.join(map(clipped, table.columns[:MOST_NAMED]))}{_and_more(table.columns)})"
@@ -89,6 +89,23 @@ def _columns(table: TextTable, given: Given, used: set[str]) -> list[Column | No
             columns[place] = guess
             taken.add(guess.name)
     return columns
+
+
+def _in_known_units(
+    columns: Sequence[Column | None], table: TextTable, named: str, linted: Linted
+) -> list[Column | None]:
+    """The columns without those whose unit is not known: their numbers could be thousands, or percent."""
+    kept: list[Column | None] = []
+    for column, heading in zip(columns, table.columns, strict=True):
+        if column is None or column.kind == LABEL or not column.unit or unit_fits(column.kind, column.unit):
+            kept.append(column)
+            continue
+        kept.append(None)
+        linted.notes.append(
+            f"{named}{clipped(heading)!r} is not used: {clipped(column.unit)!r} is no known unit of {column.name} "
+            f"({column.kind}); name one with --map COLUMN={column.name}:UNIT (1: the numbers are as they stand)"
+        )
+    return kept
 
 
 def _not_read(table: TextTable, columns: Sequence[Column | None]) -> list[str]:

@@ -72,7 +72,30 @@ UNITS = {
     "x": ("multiple", 1.0),
     "×": ("multiple", 1.0),
 }
+# What a plain number may be told in: a multiplier, what is counted, per what. A lower-case m is none: milli or million.
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_WORDS = {
+    "thousand": 1e3,
+    "million": 1e6,
+    "mio": 1e6,
+    "mln": 1e6,
+    "mn": 1e6,
+    "billion": 1e9,
+    "bn": 1e9,
+    "trillion": 1e12,
+}
+_POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_THINGS = (
+    r"t|tok|toks|tokens?|steps?|iters?|iterations?|updates?|versions?|gpus?|gpu[- ]?(?:h|hrs?|hours?)|h|hrs?|hours?|"
+    r"traj|trajectory|trajectories|episodes?|rollouts?|samples?|seqs?|sequences?|prompts?|turns?|calls?|requests?|"
+    r"queries|#|1"
+)
+_PER = r"s|secs?|seconds?|gpus?|devices?|steps?|updates?|versions?|traj|trajectory"
+_PLAIN_UNIT = re.compile(
+    rf"^(?:(?P<letter>[kKMBGT])(?![A-Z])|(?i:(?P<word>{'|'.join(_WORDS)})s?)"
+    r"|[x×]?\s*(?:10\s*\^\s*|10(?=[³⁶⁹])|1e)(?P<power>\d+|[³⁶⁹]))?"
+    rf"[ -]*(?i:of\s+)?(?i:{_THINGS})?(?i:\s*(?:/|per)\s*(?:{_PER}))*$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +155,36 @@ class Printed:
 
     def of_kind(self, kind: str, default_unit: str = "") -> Quantity | None:
         """The number in the base unit of `kind`: ratio, time (s), power (W), energy (J), flops (FLOP/s), multiple,
-        number or count (any unit but %).
+        number or count (of things, with multipliers: `ktok/s`, `millions`), or any (of these).
 
-        `default_unit` is taken where none was printed. None when the unit is of another kind.
+        `default_unit` is taken where none was printed. None when the unit is of another kind, or not known.
         """
         unit = self.unit or default_unit
-        if kind in ("number", "count"):
-            if unit in ("%", "pp"):
-                return None
-            return self.quantity.scaled(_SCALES[unit]) if unit in _SCALES else self.quantity
         if not unit:
             return self.quantity
-        of, factor = UNITS.get(unit.lower(), ("", 1.0)) if unit != "M" else ("", 1.0)
-        if of == kind or (kind, of) == ("multiple", "ratio"):
+        of, factor = UNITS.get(unit.lower(), ("", 1.0)) if unit not in _SCALES else ("", 1.0)
+        if of and (of == kind or (kind, of) == ("multiple", "ratio") or kind == "any"):
             return self.quantity.scaled(factor)
+        plain = plain_factor(unit) if kind in ("number", "count", "any") else None
+        return None if plain is None else self.quantity.scaled(plain)
+
+
+def unit_fits(kind: str, unit: str) -> bool:
+    """Whether numbers of `kind` can be told in that unit."""
+    return Printed(Quantity.exact(1.0), "").of_kind(kind, unit) is not None
+
+
+def plain_factor(unit: str) -> float | None:
+    """How many things one of `unit` is: 1000 for `ktok/s`, 1 for `tokens/s/GPU`; None where that is not known."""
+    match = _PLAIN_UNIT.match(unit.strip())
+    if match is None:
         return None
+    if match["letter"]:
+        return _SCALES[match["letter"]]
+    if match["word"]:
+        return _WORDS[match["word"].lower()]
+    power = (match["power"] or "0").translate(_POWERS)
+    return 10.0 ** int(power) if len(power) < 3 else None
 
 
 def read_number(text: str, *, exact: bool = False) -> Printed | None:

@@ -7,7 +7,7 @@ from results.lint import energy_identities, identities
 from results.lint.check import Check
 from results.lint.findings import Linted
 from results.lint.given import Given, gpu_peak
-from results.lint.names import ENERGY, FAMILIES, MEANS, NAMES, NUMBER, POWER, QUANTILES, RATIO
+from results.lint.names import ANY, ENERGY, FAMILIES, MEANS, NAMES, POWER, QUANTILES, RATIO
 from results.lint.quantity import Quantity
 
 Figures = Mapping[str, Quantity]
@@ -148,8 +148,7 @@ def check_row(linted: Linted, line: Line, given: Given) -> None:
         if family in ("share", "phase_share") and "." in name:
             linted.check(identities.share_in_unit(value, name), line.row, line.line)
         kind = FAMILIES.get(family) if "." in name else (NAMES[name].kind if name in NAMES else None)
-        counted = kind not in (None, RATIO) and name not in ("start", "end") and not (kind == NUMBER and "|" in name)
-        if counted:
+        if kind not in (None, RATIO, ANY):
             linted.check(identities.count_not_negative(value, name), line.row, line.line)
     for name, value in q.items():
         kind = NAMES[name].kind if name in NAMES else None

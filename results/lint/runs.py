@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from harness.protocol.errors import SpecError
 from harness.protocol.phases import Pool
@@ -12,6 +13,7 @@ from results.energy import Energy
 from results.figure import Figure
 from results.importing.imported import is_imported
 from results.lint import energy_identities, identities
+from results.lint.check import Check
 from results.lint.findings import Linted
 from results.lint.given import Given
 from results.lint.quantity import Quantity
@@ -113,20 +115,28 @@ def _tokens_inside(run: RunTables, window: Window) -> float:
 
 
 def _leaves(linted: Linted, run: RunTables, window: Window) -> None:
-    """Raw leaf spans of each process of the train side, uncut but for the window, against the window."""
+    """Raw leaf spans of each process of the train side, and of each engine that spans name, against the window.
+
+    They are uncut but for the window: the account's classes are exclusive by construction, and would hide an overlap.
+    Turns are no leaves of an engine: it makes many at once.
+    """
     spans = run.frame("spans")
-    leaves = spans[
-        spans["pool"].isin([Pool.TRAIN.value, Pool.BOTH.value])
-        & ~spans["container"].astype(bool)
-        & spans["trajectory_id"].isna()
-        & spans["phase"].notna()
-    ].drop_duplicates(["host", "pid", "phase", "start_ns", "end_ns"])
-    for (_, pid), mine in leaves.groupby(["host", "pid"], sort=True):
-        start = np.maximum(mine["start_ns"].to_numpy(np.int64), window.start_ns)
-        end = np.minimum(mine["end_ns"].to_numpy(np.int64), window.end_ns)
-        took = ((end - start)[end > start] / 1e9).tolist()
-        check = identities.leaves_within_wall([_exact(one) for one in took], _exact(window.seconds))
-        linted.check(check, f"spans of the train side, process {pid}")
+    leaves = spans[~spans["container"].astype(bool) & spans["trajectory_id"].isna() & spans["phase"].notna()]
+    leaves = leaves.drop_duplicates(["host", "pid", "unit", "phase", "start_ns", "end_ns"])
+    train = leaves[leaves["pool"].isin([Pool.TRAIN.value, Pool.BOTH.value])]
+    train = train.drop_duplicates(["host", "pid", "phase", "start_ns", "end_ns"])
+    for (_, pid), mine in train.groupby(["host", "pid"], sort=True):
+        linted.check(_within(mine, window), f"spans of the train side, process {pid}")
+    rollout = leaves[(leaves["pool"] == Pool.ROLLOUT.value) & leaves["unit"].notna()]
+    for engine, mine in rollout.groupby("unit", sort=True):
+        linted.check(_within(mine, window), f"spans of the rollout side, engine {engine}")
+
+
+def _within(leaves: pd.DataFrame, window: Window) -> Check:
+    start = np.maximum(leaves["start_ns"].to_numpy(np.int64), window.start_ns)
+    end = np.minimum(leaves["end_ns"].to_numpy(np.int64), window.end_ns)
+    took = ((end - start)[end > start] / 1e9).tolist()
+    return identities.leaves_within_wall([_exact(one) for one in took], _exact(window.seconds))
 
 
 def _hidden(linted: Linted, found: RunFigures) -> None:

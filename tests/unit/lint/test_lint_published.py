@@ -366,3 +366,30 @@ def test_rounding_is_never_a_finding(
     assert violations(linted) == []
     assert linted.made["tokens_rate"] == 1
     assert linted.made["energy_is_power"] == 2
+
+
+def test_multipliers_in_headings_are_understood() -> None:
+    """12.3 under `ktok/s` is 12,300: no false violation, and a true one is found."""
+    text = "Total tokens (millions),Tokens/s/GPU (ktok/s),GPUs,Wall time (s)\n{},12.3,8,100\n"
+    linted = lint(text.format("9.84"))
+    assert violations(linted) == []
+    assert linted.made["tokens_rate"] == 1
+    (found,) = violations(lint(text.format("7.84")))
+    assert found.left == pytest.approx(7.84e6)
+    assert found.right == pytest.approx(9.84e6)
+
+
+def test_a_column_in_a_unit_that_is_not_known_is_noted_and_not_used() -> None:
+    text = "Tokens (lakh),Tokens/s/GPU,GPUs,Wall time (s)\n12.3,12.3,8,100\n12.4,12.3,8,100\n"
+    linted = lint(text)
+    assert violations(linted) == []
+    assert "tokens_rate" not in linted.made
+    (note,) = linted.notes
+    assert note.startswith("'Tokens (lakh)' is not used: 'lakh' is no known unit of tokens (number)")
+    stated = lint(text, columns={"Tokens (lakh)": "tokens:1"})
+    assert len(violations(stated)) == 2
+
+
+def test_quantiles_in_different_units_are_compared_in_one() -> None:
+    assert violations(lint("Latency p50 (ms),Latency max (s)\n250,1.5\n")) == []
+    assert len(violations(lint("Latency p50 (ms),Latency max (s)\n250,0.1\n"))) == 1

@@ -111,6 +111,26 @@ def test_an_error_planted_in_a_table(
     assert all(finding.row for finding in linted.findings)
 
 
+def test_syncs_of_one_engine_that_overlap_are_found_in_its_raw_spans(gpu_runs: dict[str, RunTables]) -> None:
+    run = gpu_runs["disaggregated"]
+    engine = "10.0.0.1:8000"
+
+    def plant(count: int, engines: int) -> Callable[[Rows], None]:
+        def more(rows: Rows) -> None:
+            leaf = next(row for row in rows if row["phase"] == "train")
+            first, last = min(row["start_ns"] for row in rows), max(row["end_ns"] for row in rows)
+            sync = {**leaf, "phase": "weight_sync", "pool": "rollout", "native_name": "update", "start_ns": first}
+            rows += [{**sync, "unit": f"{engine}{k % engines}", "end_ns": last + k} for k in range(count)]
+
+        return more
+
+    found = lint_loaded(changed(run, "spans", plant(2, 1))).of(Severity.VIOLATION)
+    assert [(one.identity, one.row) for one in found] == [
+        ("leaves_within_wall", f"spans of the rollout side, engine {engine}0")
+    ]
+    assert broken(lint_loaded(changed(run, "spans", plant(2, 2)))) == set()  # one each: engines sync at once
+
+
 def figure(found: RunFigures, metric: str, **values: Any) -> RunFigures:
     kept: dict[str, Figure] = dict(found.figures)
     kept[metric] = replace(kept[metric], **values)
