@@ -19,11 +19,11 @@ from results.planner.result import CONVENTIONS, Result
 from results.planner.sweep import Cell, cells, row_of
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(16))  # sigma of the curve's points
-QUICK_SPREADS = SPREADS[::3]
+QUICK_SPREADS, QUICKEST_SPREADS = SPREADS[::3], SPREADS[::5]
 HOUR_S = 3600.0
 # Trajectories of one simulation, if nothing ever waits: up to the first an hour keeps up with the hand.
-FOLLOWS, QUICK = 50_000, 12_000
-QUICK_UPDATES = 4  # at least so many update times are in a quick look
+FOLLOWS, QUICK = 15_000, 12_000
+QUICK_UPDATES = 2  # at least so many update times are in a quick look
 MODES = (Mode.SYNCHRONOUS.value, Mode.ASYNC.value)
 UNBOUNDED = -1  # of the staleness slider
 
@@ -119,7 +119,9 @@ class Setting:
     @property
     def spreads(self) -> tuple[float, ...]:
         """Sigma of the curve's points."""
-        return QUICK_SPREADS if self.quick else SPREADS
+        if not self.quick:
+            return SPREADS
+        return QUICK_SPREADS if self.starts(self.horizon_s) <= 2 * QUICK else QUICKEST_SPREADS
 
     @property
     def command(self) -> str:

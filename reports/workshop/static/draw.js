@@ -69,7 +69,8 @@ function drawCurve(svg, lines, setting) {
       put(svg, "text", { x: right + 10, y: y(last.updates_per_hour) + 4, class: `${name}-name` }, mode);
     } else {
       const first = lines[mode][0];
-      put(svg, "text", { x: x(first.sigma) + 8, y: y(first.updates_per_hour) - 8, class: `${name}-name` }, mode);
+      const above = y(first.updates_per_hour) - 8;
+      put(svg, "text", { x: x(first.sigma) + 8, y: above < top + 12 ? above + 26 : above, class: `${name}-name` }, mode);
     }
   }
 }
