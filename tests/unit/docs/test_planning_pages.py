@@ -7,7 +7,9 @@ import pytest
 
 from harness.cli.check import UNDERPOWERED
 from reports.planned.planned import plan_page
-from results.baselines import check, history, occasions
+from results import host_samples
+from results.baselines import between, check, history, occasions, work
+from results.comparing import alike
 from results.comparing.claims import GATE_RULE
 from results.planner import candidates, priors
 from results.planner.calibration.constants import Calibration, read, write
@@ -94,6 +96,11 @@ def test_the_rules_of_a_check_are_those_of_the_code() -> None:
     assert f"fewer than {check.LEAST_RUNS} usable runs" in REGRESSIONS
     assert f"fewer than {check.LEAST_OCCASIONS} occasions" in REGRESSIONS
     assert f"within {occasions.OCCASION.total_seconds() / 3600:.0f} hours" in REGRESSIONS
+    assert f"for at most {occasions.LONGEST.total_seconds() / 3600:.0f} hours" in REGRESSIONS
+    assert f"From {between.LEAST_OCCASIONS} occasions in the baseline on" in REGRESSIONS
+    assert f"more than {100 * alike.TOLERANCE:.0f} % that Welch's t" in REGRESSIONS
+    assert f"shows ({100 * work.ALPHA:.1f} % for all of them" in REGRESSIONS
+    assert f"in more than {100 * host_samples.MOST_LOST:.0f} % of the window" in REGRESSIONS
     assert f"its own tolerance ({100 * GATE_RULE.tolerance:.0f} %)" in REGRESSIONS
     assert f"error rate is {100 * GATE_RULE.alpha:.0f} %" in REGRESSIONS
     assert f"is above {100 * GATE_RULE.most_detectable:.0f} %" in REGRESSIONS
