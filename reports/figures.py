@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from harness.protocol.spec import Placement
@@ -59,16 +60,26 @@ def _spans(run: RunTables) -> pd.DataFrame:
     return frame_of(run.where("spans", columns, lambda batch: batch.column("trajectory_id").is_null()))
 
 
+def _open_in(run: RunTables, name: str, edges: tuple[int, int] | None, *columns: str) -> pd.DataFrame:
+    """The rows of a table that were open at some instant between the edges; what never ended was."""
+    table = run.tables[name].select(["start_ns", "end_ns", *columns])
+    left, right = edges or (0, 0)
+    late = pc.fill_null(pc.greater(table["end_ns"], left), fill_value=True)
+    return frame_of(table.filter(pc.and_(late, pc.less(table["start_ns"], right))))
+
+
 def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "timeline") -> Picture:
     """Writes the timeline of a few steps from the middle of the steady window."""
-    steps = timeline.choose_steps(shown_steps(run, window))
+    steps, rows = timeline.choose_steps(shown_steps(run, window)), run.frame("steps")
+    edges = timeline.extent(rows, steps)
     frames = timeline.Frames(
-        steps=run.frame("steps"),
+        steps=rows,
         spans=_spans(run),
-        trajectories=run.frame("trajectories"),
-        turns=run.frame("turns"),
-        tool_calls=run.frame("tool_calls"),
+        trajectories=_open_in(run, "trajectories", edges),
+        turns=_open_in(run, "turns", edges, "engine"),
+        tool_calls=_open_in(run, "tool_calls", edges),
         syncs=run.frame("weight_syncs"),
+        engines=tuple(pc.unique(run.tables["turns"]["engine"]).drop_null().to_pylist()),
     )
     made = timeline.build(frames, steps, shared=run.spec.placement is Placement.COLOCATED)
     if made is None:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
@@ -108,23 +109,22 @@ def draw(batch: Batch, foot: str) -> Figure:
     fewest = min(bar.tool_calls for bar in batch.bars)
     most = max(bar.tool_calls for bar in batch.bars)
     palette = _palette(most - fewest + 1)
-    for place, bar in enumerate(batch.bars):
-        fill = palette(bar.tool_calls - fewest)
-        axes.barh(
-            place, bar.end_s - bar.start_s, left=bar.start_s, height=0.78 if named else 1.0, color=fill, linewidth=0
+    shown = np.array([(bar.start_s, bar.end_s) for bar in batch.bars])
+    boxes = style.boxes(shown[:, 0], shown[:, 1], np.arange(float(count)), 0.78 if named else 1.0)
+    fills = [palette(bar.tool_calls - fewest) for bar in batch.bars]
+    axes.add_collection(PolyCollection(boxes, facecolors=fills, linewidths=0), autolim=False)
+    for place, bar in enumerate(batch.bars if named else ()):
+        axes.annotate(
+            str(bar.tool_calls),
+            (bar.end_s, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=style.SOFT,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            zorder=4,
         )
-        if named:
-            axes.annotate(
-                str(bar.tool_calls),
-                (bar.end_s, place),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=9,
-                color=style.SOFT,
-                path_effects=[withStroke(linewidth=2.5, foreground="white")],
-                zorder=4,
-            )
     axes.set_ylim(count - 0.4, -0.6)
     end = max(bar.end_s for bar in batch.bars)
     begin = min([0.0, *(bar.start_s for bar in batch.bars)])

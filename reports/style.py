@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import matplotlib
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
+
+Floats = npt.NDArray[np.float64]
 
 INK = "#222222"
 SOFT = "#6B6B6B"
@@ -129,6 +133,13 @@ def bare(axes: Axes, *, keep: tuple[str, ...] = ("bottom",)) -> None:
     """Removes the frame but for the named sides."""
     for side in ("left", "right", "top", "bottom"):
         axes.spines[side].set_visible(side in keep)
+
+
+def boxes(lefts: Floats, rights: Floats, middles: Floats, height: float) -> list[Floats]:
+    """The corners of bars at these heights, as a collection takes them: one artist, however many bars there are."""
+    low, high = middles - height / 2, middles + height / 2
+    corners = [np.stack(corner, axis=1) for corner in ((lefts, low), (lefts, high), (rights, high), (rights, low))]
+    return list(np.stack(corners, axis=1))
 
 
 def light_on(fill: str) -> bool:

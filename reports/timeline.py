@@ -74,13 +74,12 @@ def build(
     shared: bool,
 ) -> Timeline | None:
     """The timeline of those steps, or None when none of them was recorded."""
-    shown = frames.steps[frames.steps["step"].isin(list(steps))].sort_values("step")
-    if shown.empty:
+    edges = extent(frames.steps, steps)
+    if edges is None:
         return None
-    left, right = int(shown["start_ns"].min()), int(shown["end_ns"].max())
-    if right <= left:
-        return None
-    known = [str(name) for name in sorted(set(frames.turns["engine"].dropna()))] if "engine" in frames.turns else []
+    left, right = edges
+    shown = _shown(frames.steps, steps)
+    known = sorted(frames.engines)
     engines: list[tuple[str, Bands]] = []
     if 2 <= len(known) <= _MOST_STRIPS:
         engines = [(name, _bands(frames, left, right, engine=name)) for name in known]
@@ -98,9 +97,23 @@ def build(
     )
 
 
+def extent(rows: pd.DataFrame, steps: Sequence[int]) -> tuple[int, int] | None:
+    """From when to when (ns) a picture of those steps goes; None where none of them was recorded, or none took time."""
+    shown = _shown(rows, steps)
+    left, right = (int(shown["start_ns"].min()), int(shown["end_ns"].max())) if len(shown) else (0, 0)
+    return (left, right) if left < right else None
+
+
+def _shown(rows: pd.DataFrame, steps: Sequence[int]) -> pd.DataFrame:
+    return rows[rows["step"].isin(list(steps))].sort_values("step")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frames:
-    """The tables a timeline is made from, as data frames with the columns of results.schema."""
+    """The tables a timeline is made from, as data frames with the columns of results.schema.
+
+    Of trajectories, turns and tool calls, those outside the picture may be left out; `engines` are those of all turns.
+    """
 
     steps: pd.DataFrame
     spans: pd.DataFrame
@@ -108,6 +121,7 @@ class Frames:
     turns: pd.DataFrame
     tool_calls: pd.DataFrame
     syncs: pd.DataFrame
+    engines: tuple[str, ...] = ()
 
 
 def draw(timeline: Timeline, foot: str) -> Figure:
@@ -183,7 +197,8 @@ def _bands(frames: Frames, left: int, right: int, *, engine: str | None) -> Band
     live = _changes(frames.trajectories if engine is None else frames.trajectories.iloc[:0], left, right)
     busy = _changes(turns, left, right)
     tool = _changes(frames.tool_calls if engine is None else frames.tool_calls.iloc[:0], left, right)
-    instants = np.unique(np.concatenate([np.array([left, right]), live[0], busy[0], tool[0]]))
+    instants = np.sort(np.concatenate([np.array([left, right]), live[0], busy[0], tool[0]]))
+    instants = instants[np.concatenate([[True], instants[1:] != instants[:-1]])]  # np.unique hashes: slower
     counts = [_level(change, instants) for change in (live, busy, tool)]
     edges = (instants - left) / 1e9
     if len(instants) > _PIXELS:
@@ -209,9 +224,9 @@ def _changes(rows: pd.DataFrame, left: int, right: int) -> Changes:
 
 def _level(changes: Changes, instants: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Array:
     """The count between each two neighbouring instants."""
-    sums = np.zeros(len(instants), dtype=np.float64)
-    np.add.at(sums, np.searchsorted(instants, changes[0]), changes[1])
-    return np.cumsum(sums)[:-1]
+    sums = np.bincount(np.searchsorted(instants, changes[0]), weights=changes[1], minlength=len(instants))
+    levels: Array = np.cumsum(sums, dtype=np.float64)[:-1]
+    return levels
 
 
 def _averaged(edges: Array, levels: Array, even: Array) -> Array:

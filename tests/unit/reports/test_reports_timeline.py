@@ -59,6 +59,7 @@ def _frames(trajectories: int = 30, steps: int = 3, seed: int = 1) -> timeline.F
         turns=_frame(turns, ["trajectory_id", "engine", "start_ns", "end_ns"]),
         tool_calls=_frame(tools, ["trajectory_id", "start_ns", "end_ns"]),
         syncs=_frame(syncs, ["version", "end_ns"]),
+        engines=tuple({str(turn["engine"]) for turn in turns}),
     )
 
 
