@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports import bars
-from reports.contaminated import Contamination, contamination, contamination_line
+from reports.contaminated import contamination_line
 from reports.markdown import Footnotes, code, escape, percent, plural, seconds
 from reports.power import energy_verdict, has_gpu
 from reports.provenance import (
@@ -24,6 +24,7 @@ from reports.provenance import (
 from reports.tables import classes, fresh_verdict, in_order, verdict
 from results.answers import answers, doubts
 from results.collect import collect
+from results.contamination import Contamination
 from results.metrics import RunFigures, compute
 from results.store import RunTables, is_collected, load_run
 
@@ -68,13 +69,13 @@ class Case:
     @property
     def contamination(self) -> Contamination:
         """What beside the run was busy, or was set, on its machine."""
-        return contamination(self.run, self.figures.window)
+        return self.figures.contamination
 
     @property
     def spoiled(self) -> str | None:
         """Why no verdict follows from a run on GPUs: it was contaminated. None on CPU, where none follows anyway."""
         found = self.contamination
-        return f"contaminated: {'; '.join(found.seen)}" if self.gpu and found.spoiled else None
+        return f"contaminated: {'; '.join(found.reasons)}" if self.gpu and found.reasons else None
 
     def caption(self, n: str, notes: Footnotes) -> str:
         """The line under a table: n and window, and a note with all that `source` says."""

@@ -56,7 +56,7 @@ def warnings(cases: Sequence[Case]) -> list[str]:
             said.append(
                 f"the runs had different numbers of processes ({' and '.join(map(str, used))}) on the same cores"
             )
-        busy = [case.run.run_id for case in cases if case.contamination.spoiled]
+        busy = [case.run.run_id for case in cases if case.contamination.reasons]
         said += [f"{', '.join(busy)}: other work ran on the machine (see contamination)"] if busy else []
     ways = [f"{case.run.run_id} is not standard ({way})" for case in cases if (way := non_standard(case.run.spec))]
     uneven = tools_differ(cases)

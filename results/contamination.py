@@ -4,8 +4,9 @@ MEASURING.md and DESIGN.md, "Telemetry": a contaminated window is marked, and ge
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from results.energy import WORKERS
 from results.gpu_sensors import gpu_pools
@@ -14,7 +15,14 @@ from results.window import Window
 
 PREFIX = "contamination."
 HOST_LOAD = "host_load"
-GPU_CHECKS = ("foreign_processes", "power_cap", "locked_clocks", "mig")
+FOREIGN = "foreign_processes"
+# The checks of a GPU: what one looks for, and what was found where it is not clean.
+CHECKS: Mapping[str, tuple[str, str]] = {
+    FOREIGN: ("foreign process", "foreign processes"),
+    "power_cap": ("lowered power limit", "a power limit below the board's default"),
+    "locked_clocks": ("held clock", "clocks held down by a setting"),
+    "mig": ("MIG", "MIG switched on"),
+}
 BUSY_LOAD = 0.5  # one-minute load average per core before the launch: above it, others had half the machine
 
 
@@ -30,15 +38,19 @@ class Contamination:
     before: tuple[str, ...]
     """Checks of a GPU that were not clean at some time before the window."""
     unknown: tuple[str, ...]
-    """Checks that could not look, or (where GPUs are known) were never made."""
+    """Checks that could not look or could not tell, or (where GPUs are known) were never made."""
+    unknown_words: tuple[str, ...]
+    """The same in words, with what is known of each."""
+    looked_at: int
+    """GPUs that were looked at."""
     load_ratio: float | None
-    """Load average per core before the launch. Later ones are the run's own load, and not looked at."""
+    """Load average per core before the launch, of the busiest host. Later ones are the run's own, and not looked at."""
     reasons: tuple[str, ...]
-    """What holds against the window, in words."""
+    """What holds against the window, in words; empty where nothing does."""
 
     @property
     def busy_host(self) -> bool | None:
-        """Whether others kept the host busy before the launch; None: not known."""
+        """Whether others kept a host busy before the launch; None: not known."""
         return None if self.load_ratio is None else self.load_ratio > BUSY_LOAD
 
 
@@ -46,8 +58,10 @@ class Contamination:
 class _Look:
     check: str
     gpu: str
+    host: str
     at_ns: int
     value: float | None
+    labels: Mapping[str, Any]
 
 
 def contamination(run: RunTables, window: Window | None) -> Contamination:
@@ -56,30 +70,43 @@ def contamination(run: RunTables, window: Window | None) -> Contamination:
     looks = [look for look in _looks(run) if not pools or look.gpu in pools or look.check == HOST_LOAD]
     checked = [look for look in looks if look.check != HOST_LOAD]
     held, before = _held(checked, window)
-    dirty = {(look.check, look.gpu) for look in held if look.value}
-    blind = {look.check for look in held if look.value is None}
+    blind: dict[str, list[_Look]] = {}
+    for look in held:
+        if look.value is None:
+            blind.setdefault(look.check, []).append(look)
     if checked:
-        blind |= set(GPU_CHECKS) - {look.check for look in held}
+        blind |= {check: [] for check in CHECKS if check not in {look.check for look in held}}
     load = _load(run, looks)
-    checks = _in_order(check for check, _ in dirty)
-    reasons = [f"{check} on {sum(one == check for one, _ in dirty)} GPU(s)" for check in checks]
+    dirty = [look for look in held if look.value]
+    checks = _in_order(look.check for look in dirty)
+    reasons = [_found(check, [look for look in dirty if look.check == check]) for check in checks]
     if load is not None and load > BUSY_LOAD:
-        reasons.append(f"load of {load:.2f} per core before the launch")
+        reasons.append(f"a busy host: load {load:.2f} per core before the launch")
     return Contamination(
         gpu=checks,
         before=_in_order(look.check for look in before if look.value),
         unknown=_in_order(blind),
+        unknown_words=tuple(_untold(check, blind[check]) for check in _in_order(blind)),
+        looked_at=len({look.gpu for look in checked}),
         load_ratio=load,
         reasons=tuple(reasons),
     )
 
 
 def _looks(run: RunTables) -> list[_Look]:
+    own: dict[str, set[str]] = {}
+    for row in run.tables["processes"].select(["host", "pid"]).to_pylist():
+        own.setdefault(row["host"], set()).add(str(row["pid"]))
     found = []
-    for row in run.tables["probes"].select(["name", "mono_ns", "value", "labels_json"]).to_pylist():
-        if row["name"].startswith(PREFIX):
-            gpu = str(json.loads(row["labels_json"]).get("gpu"))
-            found.append(_Look(row["name"].removeprefix(PREFIX), gpu, row["mono_ns"], row["value"]))
+    for row in run.tables["probes"].select(["name", "host", "mono_ns", "value", "labels_json"]).to_pylist():
+        if not row["name"].startswith(PREFIX):
+            continue
+        check, labels, value = row["name"].removeprefix(PREFIX), json.loads(row["labels_json"]), row["value"]
+        if check == FOREIGN and value == 0:
+            # Not known to be foreign is not known to be ours; what recorded into this run is.
+            pids = [pid for pid in str(labels.get("unknown_pids") or "").split() if pid not in own.get(row["host"], ())]
+            value, labels = (None, {**labels, "unknown_pids": " ".join(pids)}) if pids else (value, labels)
+        found.append(_Look(check, str(labels.get("gpu")), row["host"], row["mono_ns"], value, labels))
     return sorted(found, key=lambda look: look.at_ns)
 
 
@@ -94,16 +121,40 @@ def _held(looks: Collection[_Look], window: Window | None) -> tuple[list[_Look],
             inside.append(look)
         if window is not None and look.at_ns < window.start_ns:
             before.append(look)
-    return inside, before
+    return inside[::-1], before[::-1]
 
 
 def _load(run: RunTables, looks: Collection[_Look]) -> float | None:
-    """The last load on record from before the first process of the framework."""
+    """Of each host, the last load on record from before the first process of the framework: the highest of these."""
     processes = run.tables["processes"].select(["role", "mono_ns"]).to_pylist()
     begun = [row["mono_ns"] for row in processes if row["role"] in WORKERS and row["mono_ns"] is not None]
-    loads = [look.value for look in looks if look.check == HOST_LOAD and (not begun or look.at_ns < min(begun))]
-    return loads[-1] if loads else None
+    loads = {
+        look.host: look.value
+        for look in looks
+        if look.check == HOST_LOAD and look.value is not None and (not begun or look.at_ns < min(begun))
+    }
+    return max(loads.values(), default=None)
 
 
 def _in_order(checks: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(checks)))
+
+
+def _found(check: str, looks: Collection[_Look]) -> str:
+    gpus = len({look.gpu for look in looks})
+    text = f"{CHECKS.get(check, (check, check))[1]} on {gpus} GPU{'' if gpus == 1 else 's'}"
+    details = dict.fromkeys(detail for look in looks if (detail := _detail(check, look.labels)))
+    return text + (f" ({', '.join(details)})" if details else "")
+
+
+def _detail(check: str, labels: Mapping[str, Any]) -> str:
+    if check == FOREIGN and labels.get("pids"):
+        return f"pid {labels['pids']}"
+    if check == "power_cap" and "limit_watts" in labels:
+        return f"{labels['limit_watts']:g} W of {labels.get('default_watts', 0):g} W"
+    return str(labels.get("why") or "")
+
+
+def _untold(check: str, looks: Collection[_Look]) -> str:
+    pids = dict.fromkeys(pid for look in looks for pid in str(look.labels.get("unknown_pids") or "").split())
+    return CHECKS.get(check, (check, check))[0] + (f" (pid {' '.join(pids)}: whose it is is not known)" if pids else "")

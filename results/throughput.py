@@ -217,12 +217,14 @@ class Lives:
     @property
     def failed(self) -> npt.NDArray[np.bool_]:
         """Of those that left: neither trained on, nor dropped, nor cancelled before anyone took them."""
-        return (self.left != FOREVER) & ~self.trained & ~self.dropped & (self.consumed | ~self.cancelled)
+        gone = (self.left != FOREVER) & ~self.trained & ~self.dropped
+        return np.asarray(gone & (self.consumed | ~self.cancelled), dtype=np.bool_)
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
         """Of those that left: cancelled before anyone took them."""
-        return (self.left != FOREVER) & ~self.consumed & ~self.dropped & self.cancelled
+        gone = (self.left != FOREVER) & ~self.consumed & ~self.dropped
+        return np.asarray(gone & self.cancelled, dtype=np.bool_)
 
 
 def _trained_at(steps: pd.DataFrame) -> "pd.Series[int]":

@@ -100,8 +100,14 @@ CAPPED = told("power_cap", 1.0, played.BEGIN, gpu="GPU-0000", limit_watts=500.0,
         ([], "- **contamination**: –[^"),
         ([CLEAN], "- **contamination**: none seen (foreign process,"),
         ([CAPPED], "**contaminated**: a power limit below the board's default on 1 GPU (500 W of 700 W)"),
-        ([told("host_load", 0.9, played.BEGIN)], "**contaminated**: a busy host: load 0.900 per core"),
-        ([told("mig", None, played.BEGIN, gpu="GPU-0000")], "could not look for: MIG"),
+        ([told("host_load", 0.9, played.BEGIN - S)], "**contaminated**: a busy host: load 0.90 per core"),
+        ([told("host_load", 0.9, played.BEGIN + S)], "- **contamination**: –[^"),  # the run's own
+        ([told("mig", None, played.BEGIN, gpu="GPU-0000")], "could not tell: foreign process, held clock, MIG"),
+        ([told("power_cap", 1.0, played.BEGIN, gpu="GPU-0077")], "- **contamination**: –[^"),  # not of the run
+        (
+            [told("foreign_processes", 0.0, played.BEGIN, gpu="GPU-0000", unknown_pids="77")],
+            "could not tell: foreign process (pid 77: whose it is is not known)",
+        ),
         # It ended before the window began.
         ([told("foreign_processes", 1.0, played.BEGIN, **FOREIGN), CLEAN], "- **contamination**: none seen"),
     ],

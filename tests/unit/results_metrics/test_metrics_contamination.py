@@ -6,6 +6,9 @@ import pytest
 from recorded_histories import History, ns
 from test_metrics_energy import _flat, _found, _history, _sample
 
+from harness.protocol.spec import Device
+from reports.contaminated import contamination_line
+from reports.markdown import Footnotes
 from results.contamination import contamination
 from results.metrics import _unless_spoiled, compute
 from results.window import Window
@@ -14,9 +17,11 @@ WINDOW = Window(start_ns=ns(20), end_ns=ns(120), after_step=1, last_step=2, boun
 CHECKS = ("foreign_processes", "power_cap", "locked_clocks", "mig")
 
 
-def _probe(history: History, check: str, at: float, value: float | None, gpu: str | None = "GPU-0") -> None:
-    labels = json.dumps({} if gpu is None else {"gpu": gpu})
-    history.add("probes", name=f"contamination.{check}", mono_ns=ns(at), value=value, labels_json=labels)
+def _probe(
+    history: History, check: str, at: float, value: float | None, gpu: str | None = "GPU-0", host: str = "", **more: str
+) -> None:
+    labels = json.dumps({**({} if gpu is None else {"gpu": gpu}), **more})
+    history.add("probes", name=f"contamination.{check}", mono_ns=ns(at), value=value, labels_json=labels, host=host)
 
 
 def _clean() -> History:
@@ -55,7 +60,7 @@ def test_a_finding_holds_until_the_next_of_its_kind(
     found = contamination(history.run(), WINDOW)
     assert found.gpu == (("foreign_processes",) if inside else ())
     assert found.before == (("foreign_processes",) if before else ())
-    assert found.reasons == (("foreign_processes on 1 GPU(s)",) if inside else ())
+    assert found.reasons == (("foreign processes on 1 GPU",) if inside else ())
 
 
 def test_a_gpu_that_is_not_of_the_run_spoils_nothing() -> None:
@@ -80,7 +85,41 @@ def test_load_counts_only_from_before_the_launch() -> None:
     _probe(history, "host_load", 11, 0.7, None)
     found = contamination(history.run(), WINDOW)
     assert (found.load_ratio, found.busy_host) == (0.7, True)
-    assert found.reasons == ("load of 0.70 per core before the launch",)
+    assert found.reasons == ("a busy host: load 0.70 per core before the launch",)
+
+
+def test_of_several_hosts_the_busiest_counts_by_its_last_load_before_the_launch() -> None:
+    history = _history()
+    for at, load, host in ((2, 0.9, "a"), (11, 0.1, "a"), (5, 0.6, "b"), (13, 0.8, "b")):
+        _probe(history, "host_load", at, load, None, host)
+    assert contamination(history.run(), WINDOW).load_ratio == 0.6
+
+
+def test_a_process_that_may_be_anyones_is_neither_clean_nor_foreign() -> None:
+    history = _clean()
+    _probe(history, "foreign_processes", 50, 0.0, unknown_pids="41 42")
+    history.process("engine", 15, host="node", pid=41)
+    found = contamination(history.run(), WINDOW)
+    assert (found.gpu, found.reasons, found.unknown) == ((), (), ("foreign_processes",))
+    assert found.unknown_words == ("foreign process (pid 41 42: whose it is is not known)",)
+    ours = _clean()  # both recorded into the run: they are its own, whatever their title
+    _probe(ours, "foreign_processes", 50, 0.0, host="node", unknown_pids="41 42")
+    for pid in (41, 42):
+        ours.process("engine", 15, host="node", pid=pid)
+    assert contamination(ours.run(), WINDOW).unknown == ()
+    both = _clean()
+    _probe(both, "foreign_processes", 50, 1.0, pids="7", unknown_pids="41")
+    assert contamination(both.run(), WINDOW).reasons == ("foreign processes on 1 GPU (pid 7)",)
+
+
+@pytest.mark.parametrize("gpu", ["GPU-0", "GPU-7"])
+def test_a_page_and_the_figures_hold_the_same_against_a_run(gpu: str) -> None:
+    history = _clean()  # GPU-7 is not of the run
+    _probe(history, "foreign_processes", 50, 1.0, gpu, pids="7")
+    found = contamination(history.run(), WINDOW)
+    line = contamination_line(found, Device.CUDA, Footnotes())
+    assert ("contaminated" in line) == bool(found.reasons) == (gpu == "GPU-0")
+    assert all(reason in line for reason in found.reasons)
 
 
 def test_energy_of_a_contaminated_window_gets_no_verdict_and_bad_stays_bad() -> None:
@@ -95,7 +134,7 @@ def test_energy_of_a_contaminated_window_gets_no_verdict_and_bad_stays_bad() -> 
         spoiled = _unless_spoiled(power, contamination(history.run(), WINDOW))
         assert spoiled.verdict == after
         assert spoiled.reasons[-1] == "contaminated"
-        assert "power_cap on 1 GPU(s)" in str(spoiled.note)
+        assert "a power limit below the board's default on 1 GPU" in str(spoiled.note)
 
 
 def test_a_run_carries_its_contamination() -> None:
