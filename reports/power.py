@@ -9,6 +9,7 @@ from reports.markdown import Footnotes, code, escape, number, percent, seconds, 
 from reports.provenance import random_weights
 from reports.sampled import busy_part, cost_line
 from results.class_energy import TAIL_GENERATING, TAIL_WASTE, ClassEnergy
+from results.classes import Class
 from results.energy import Energy
 from results.gpu_energy import GpuEnergy
 from results.running import DROPPED_OTHER, DROPPED_STALE, FAILED, OPEN, TRAINED, TRAINED_STALE, TRAINED_UNKNOWN
@@ -16,6 +17,7 @@ from results.store import RunTables, frame_of
 from results.window import Window
 
 NO_GPU = "the run used no GPU"
+HOST = Class.HOST.value
 REASONS = {
     "partial_coverage": "the sensor covers only part of the window",
     "gpu_lost": "the GPU stopped answering",
@@ -105,7 +107,7 @@ def _gpu_part(run: RunTables, energy: Energy | None, notes: Footnotes) -> list[s
     if energy.gpus:
         lines += ["", *_per_gpu(energy.gpus, notes)]
     if energy.classes:
-        lines += ["", *_per_class(energy.classes, notes)]
+        lines += ["", *_per_class(energy.classes, energy.phases, notes)]
     if energy.attributed:
         lines += ["", *_attributed(energy, notes)]
     return lines
@@ -130,9 +132,14 @@ def _per_gpu(gpus: Sequence[GpuEnergy], notes: Footnotes) -> list[str]:
     return table(["GPU", "pool", "energy", "from", "k", "verdict", "reasons"], rows, "llrlrll")
 
 
-def _per_class(classes: Sequence[ClassEnergy], notes: Footnotes) -> list[str]:
+def _per_class(classes: Sequence[ClassEnergy], phases: Sequence[ClassEnergy], notes: Footnotes) -> list[str]:
+    """One row for each class, and after `host` one for each of its phases."""
     rows = []
-    for each in classes:
+    ordered = [(each, each.name.replace("_", " ")) for each in classes]
+    for each in reversed(phases):
+        hosts = (place for place, (one, _) in enumerate(ordered) if one.pool == each.pool and one.name == HOST)
+        ordered.insert(next(hosts, len(ordered) - 1) + 1, (each, f"... {each.name}"))
+    for each, name in ordered:
         why = each.note or "not known"
         if each.joules is None:
             joules = notes.unknown(why)
@@ -142,8 +149,8 @@ def _per_class(classes: Sequence[ClassEnergy], notes: Footnotes) -> list[str]:
                 joules += f" ± {number(each.uncertainty_joules / 1e3)}"
         used = "the power limit is not known" if each.joules is not None else why
         share = _share(each.power_utilisation, notes, used)
-        rows.append([escape(each.pool), escape(each.name.replace("_", " ")), joules, share])
-    return table(["Pool", "Class", "Energy", "power utilisation"], rows, "ll")
+        rows.append([escape(each.pool), escape(name), joules, share])
+    return table(["Pool", "Class (... phase)", "Energy", "power utilisation"], rows, "ll")
 
 
 def _attributed(energy: Energy, notes: Footnotes) -> list[str]:

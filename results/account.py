@@ -12,7 +12,18 @@ import numpy.typing as npt
 
 from harness.protocol.phases import Phase, Pool
 from harness.protocol.spec import Placement, RunSpec
-from results.classes import CODES, OF_PHASE, OTHER_CODE, ROLLOUT_REGION, TAIL_CLASSES, Class, hidden, inside, named
+from results.classes import (
+    CODES,
+    HOST_PHASES,
+    OF_PHASE,
+    OTHER_CODE,
+    ROLLOUT_REGION,
+    TAIL_CLASSES,
+    Class,
+    hidden,
+    inside,
+    named,
+)
 from results.engine_samples import Series, series_of
 from results.intervals import NO_NS, Codes, Ns, Timeline, clip, grid_of, innermost, level, merge
 from results.lost_gpus import more_lost_than
@@ -81,6 +92,7 @@ class Account:
     overlap_s: float
     poll_s: float  # of wait_rollout: after the last trajectory of the batch had ended
     why_pool: str | None = None  # why the rollout pool is one unit, where engines gave readings all the same
+    phases: Timeline | None = None  # of the train track, the phases of `host` by their own codes (HOST_PHASES)
 
     @property
     def worst(self) -> UnitAccount:
@@ -207,6 +219,7 @@ def make_account(
         overlap_s=train.overlap_s,
         poll_s=0.0 if colocated else _poll_s(run, tracks, low, high),
         why_pool=grain.why_pool,
+        phases=train.phases,
     )
 
 
@@ -258,6 +271,7 @@ class _Grain:
 @dataclass(frozen=True, slots=True)
 class _Train:
     timeline: Timeline
+    phases: Timeline  # the same, the phases of `host` told apart
     overlaps: int
     overlap_s: float
 
@@ -265,7 +279,7 @@ class _Train:
 def _train_timeline(run: RunTables, tracks: Tracks, low: int, high: int, colocated: bool) -> _Train:
     """The train track: per process the innermost leaf, over processes the first class, `down` above all."""
     pools = [Pool.TRAIN.value, Pool.BOTH.value] if colocated else [Pool.TRAIN.value]
-    of_phase = {**OF_PHASE, Phase.GENERATION.value: ROLLOUT_REGION} if colocated else OF_PHASE
+    of_phase = {**OF_PHASE, **HOST_PHASES} | ({Phase.GENERATION.value: ROLLOUT_REGION} if colocated else {})
     mine = tracks.leaves[tracks.leaves["pool"].isin(pools) & tracks.leaves["phase"].isin(list(of_phase))]
     # One sync of several engines is one stretch of time, recorded once per engine.
     mine = mine.drop_duplicates(["host", "pid", "phase", "start_ns", "end_ns"])
@@ -290,7 +304,11 @@ def _train_timeline(run: RunTables, tracks: Tracks, low: int, high: int, colocat
     codes[level(*down, grid) > 0] = CODES[Class.DOWN]
     # It needs all of its GPUs; while the pool generates, the replicas say for themselves whether they do.
     codes[(level(*lost, grid) > 0) & (codes != ROLLOUT_REGION)] = CODES[Class.DOWN]
-    return _Train(Timeline(grid, codes).merged(), sum(p.overlaps for p in parts), sum(p.overlap_s for p in parts))
+    classes = np.where(codes > ROLLOUT_REGION, CODES[Class.HOST], codes).astype(np.int8)
+    phases = Timeline(grid, codes).merged()
+    return _Train(
+        Timeline(grid, classes).merged(), phases, sum(p.overlaps for p in parts), sum(p.overlap_s for p in parts)
+    )
 
 
 def _poll_s(run: RunTables, tracks: Tracks, low: int, high: int) -> float:
@@ -309,8 +327,12 @@ def _poll_s(run: RunTables, tracks: Tracks, low: int, high: int) -> float:
 
 
 def _rank(codes: Codes) -> npt.NDArray[np.float64]:
-    """The order of classes, the rollout region just before `other`: it gives way to whatever is named."""
-    return np.where(codes == ROLLOUT_REGION, OTHER_CODE - 0.5, codes)
+    """The order of classes, the rollout region just before `other`: it gives way to whatever is named.
+
+    The phases of `host` come where it does, in their own order.
+    """
+    inside = CODES[Class.HOST] + (codes - ROLLOUT_REGION) / (2 + len(HOST_PHASES))
+    return np.select([codes == ROLLOUT_REGION, codes > ROLLOUT_REGION], [OTHER_CODE - 0.5, inside], codes)
 
 
 def _train_unit(spec: RunSpec, timeline: Timeline) -> UnitAccount:

@@ -51,6 +51,7 @@ class Attributed:
     note: str | None
 
 
+CLASS_NAMES: Mapping[str, int] = {member.value: code for member, code in CODES.items()}
 MOST_CELLS = 100_000
 TAIL_GENERATING, TAIL_WASTE = "tail_generating", "tail_waste"
 WASTE = (CODES[Class.EMPTY], CODES[Class.TOOL_WAIT], CODES[Class.AGENT])
@@ -100,9 +101,15 @@ class _Metered:
 
 
 def class_energy(
-    gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], timelines: Mapping[str, Timeline]
+    gpus: Sequence[GpuEnergy],
+    sensors: Mapping[str, GpuSensors],
+    timelines: Mapping[str, Timeline],
+    names: Mapping[str, int] = CLASS_NAMES,
 ) -> list[ClassEnergy]:
-    """Trapezoid of instant power cut at class boundaries, scaled by k, per pool."""
+    """Trapezoid of instant power cut at class boundaries, scaled by k, per pool.
+
+    `names`: what is asked for, and its code in the timelines.
+    """
     found: list[ClassEnergy] = []
     for pool, timeline in sorted(timelines.items()):
         metered = _Metered.of(pool, gpus, sensors)
@@ -116,7 +123,7 @@ def class_energy(
             apart_s = sensors[each.gpu].instant_refresh_s + 2 * sensors[each.gpu].host_doubt_s
             doubt += edge_doubt(power, apart_s, timeline.edges)
             variance += unseen_within(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
-        for member, code in CODES.items():
+        for name, code in names.items():
             hit = codes == code
             if not hit.any():
                 continue
@@ -125,7 +132,7 @@ def class_energy(
             found.append(
                 ClassEnergy(
                     pool=pool,
-                    name=member.value,
+                    name=name,
                     joules=float(joules[hit].sum()) if known else None,
                     uncertainty_joules=_both(doubt[hit], variance[hit]) if known else None,
                     note=note,

@@ -37,6 +37,11 @@ TAIL_CLASSES = (Class.QUEUED, Class.GENERATING, Class.TOOL_WAIT, Class.AGENT, Cl
 
 OTHER_CODE = CODES[Class.OTHER]
 ROLLOUT_REGION = len(CODES)  # inside a native colocated generate span: the rollout classes apply
+# The phases of the class `host`, told apart by codes of their own beyond those of the classes.
+HOST_PHASES: Mapping[str, int] = {
+    phase.value: ROLLOUT_REGION + 1 + place
+    for place, phase in enumerate((Phase.REWARD, Phase.ADVANTAGE, Phase.DATA, Phase.OVERHEAD))
+}
 OF_PHASE: Mapping[str, int] = {
     Phase.WEIGHT_SYNC.value: CODES[Class.WEIGHT_SYNC],
     Phase.OFFLOAD.value: CODES[Class.OFFLOAD],

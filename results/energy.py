@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from results.class_energy import Attributed, ClassEnergy, attributed, class_energy
+from results.classes import HOST_PHASES
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
 from results.gpu_errors import gpus_with_xid
 from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
@@ -49,6 +50,7 @@ class Energy:
     joules_per_step: float | None = None
     attributed: tuple[Attributed, ...] = ()
     meanings: tuple[str, ...] = ()  # of the power readings, one line for each kind of chip
+    phases: tuple[ClassEnergy, ...] = ()  # of the class `host`: reward, advantage, data and overhead, each by itself
 
 
 def energy(
@@ -59,11 +61,13 @@ def energy(
     *,
     tokens: float | None = None,
     work: RunningWork | None = None,
+    phases: Mapping[str, Timeline] | None = None,
 ) -> Energy:
     """The run's energy.
 
     `timelines`: each pool's classes as one unit; `trained`: trajectories trained in the window, `tokens`: tokens of
-    theirs that were; `work`: the turns that ran, by which joules are attributed.
+    theirs that were; `work`: the turns that ran, by which joules are attributed; `phases`: as `timelines`, of the pool
+    that trains, the phases of `host` by their own codes.
     """
     pools = gpu_pools(run)
     names = run_gpus(run, pools)
@@ -106,6 +110,7 @@ def energy(
         idle_note=idle.note,
         gpus=gpus,
         classes=tuple(class_energy(gpus, sensors, timelines)),
+        phases=tuple(class_energy(gpus, sensors, phases or {}, HOST_PHASES)),
         attributed=() if work is None else tuple(attributed(gpus, sensors, timelines, work)),
         verdict=max((each.verdict for each in gpus), key=("ok", "warn", "bad").index),
         reasons=reasons,

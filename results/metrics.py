@@ -179,7 +179,9 @@ def _energy(
     if run.rows("samples") and account.granularity != "pool":
         timelines = pool_timelines(run, arrays, window)
     trained = int(rates.trajectory_ledger.trained)
-    return energy(run, window, timelines, trained, tokens=rates.token_ledger.trained, work=work)
+    side = Pool.TRAIN.value if Pool.TRAIN.value in timelines else Pool.BOTH.value
+    phases = {side: account.phases} if account.phases is not None else None
+    return energy(run, window, timelines, trained, tokens=rates.token_ledger.trained, work=work, phases=phases)
 
 
 def _unless_spoiled(power: Energy, spoiled: Contamination) -> Energy:

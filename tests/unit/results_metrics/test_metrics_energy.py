@@ -9,8 +9,12 @@ import pytest
 from recorded_histories import History, ns
 
 from results.account import make_account
+from reports.markdown import Footnotes
+from reports.power import _per_class
 from results.energy import ClassEnergy, Energy, GpuEnergy, energy
+from results.metrics import _energy
 from results.power import Series
+from results.throughput import Lives, throughput
 from results.tracks import tracks
 from results.window import Window
 
@@ -175,6 +179,42 @@ def test_gpus_that_all_fell_silent_are_lost(told: str) -> None:
     found = _found(history)
     assert [(each.joules, each.verdict) for each in found.gpus] == [(None, "bad")] * 2
     assert all("gpu_lost" in each.reasons for each in found.gpus)
+
+
+def test_the_phases_of_host_have_joules_and_a_utilisation_each_and_add_up_to_it() -> None:
+    spans = (("reward", 20, 40, 100), ("advantage", 40, 50, 50), ("data", 50, 50.1, 50), ("overhead", 60, 80, 60))
+    watts = [(start, end, each) for _, start, end, each in spans] + [(80, 120, 300)]
+
+    def power(at: float) -> float:
+        return next((each for start, end, each in watts if start <= at < end), 80.0)
+
+    history = _history()
+    for phase, start, end, _ in spans:
+        history.span(phase, start, end, "both")
+    history.span("data", 42, 47, "both", pid=1)  # inside another of another process: the first in order wins
+    history.span("train", 80, 120, "both")
+    for gpu in ("GPU-0", "GPU-1"):
+        _sample(history, gpu, power)
+    run, window = history.run(), _window()
+    arrays = tracks(run)
+    account = make_account(run, arrays, window)
+    found = _energy(run, arrays, window, account, throughput(run, arrays, window, account, Lives.of(run, arrays)), None)
+    host = next(each for each in found.classes if each.name == "host")
+    phases = {each.name: each for each in found.phases}
+    assert set(phases) == {"reward", "advantage", "data", "overhead"}
+    assert phases["reward"].joules == pytest.approx(2 * 20 * 100, rel=0.01)
+    assert phases["reward"].power_utilisation == pytest.approx(100 / LIMIT, rel=0.01)
+    assert phases["advantage"].joules == pytest.approx(2 * 10 * 50, rel=0.01)
+    assert phases["overhead"].joules == pytest.approx(2 * 20 * 60, rel=0.01)
+    assert (phases["data"].joules, phases["data"].note) == (None, "too short")
+    assert host.joules == pytest.approx(sum(each.joules or 0.0 for each in found.phases) + 2 * 0.1 * 50, rel=0.001)
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in _per_class(found.classes, found.phases, Footnotes())
+    ]
+    names = [row[1] for row in rows[2:]]
+    assert names[names.index("host") :][:5] == ["host", "... reward", "... advantage", "... data", "... overhead"]
+    assert [row[3] for row in rows if row[1] == "... reward"] == ["25.0%"]
 
 
 def test_a_gpu_that_was_gone_for_a_while_is_told_whatever_its_counter_says() -> None:
