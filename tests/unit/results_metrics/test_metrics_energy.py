@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from recorded_histories import History, ns
 
-from results.account import make_account
 from reports.markdown import Footnotes
 from reports.power import _per_class
+from results.account import make_account
 from results.energy import ClassEnergy, Energy, GpuEnergy, energy
 from results.metrics import _energy
 from results.power import Series
