@@ -1,5 +1,6 @@
 """Real frameworks' runs in the folder $BENCH_RUNS break no identity, and their logs are read as they were printed."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.base import load_adapter
+from harness.cli import call
 from harness.envs import ensure
 from harness.protocol.spec import Device, RunSpec
 from harness.run_folder import list_runs, run_status
@@ -58,6 +60,16 @@ def test_real_runs_break_no_identity() -> None:
         linted = lint_run(folder)
         assert linted.of(Severity.VIOLATION) == [], folder
         assert linted.checks > 500
+
+
+def test_the_verb_says_so_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """As somebody types it: every run is linted by name, nothing is left out, and nothing is broken."""
+    folders = [str(folder) for _, folder in finished()]
+    assert call(["lint", *folders, "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert len(said["sources"]) == len(folders)
+    assert all(one["checks"] > 500 for one in said["sources"])
+    assert said["violations"] == 0
 
 
 def test_their_console_logs_are_read_and_break_none() -> None:
