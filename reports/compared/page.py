@@ -212,8 +212,8 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
     lines = [*table(header, rows, "l"), ""]
     culprit = found.culprit
     if culprit is not None and found.total.shown:
-        whole = signed(found.total.seconds)
-        lines.append(f"Most of it: **{code(culprit.name)}**, {signed(culprit.seconds)} s of {whole} s a step.")
+        total = signed(found.total.seconds)
+        lines.append(f"Most of it: **{code(culprit.name)}**, {signed(culprit.seconds)} s of {total} s a step.")
     elif culprit is not None:
         lines.append(
             f"Shown of a part: **{code(culprit.name)}**, {signed(culprit.seconds)} s; of the whole step, none is."

@@ -149,7 +149,9 @@ class _Export:
         )
         table = self.run.tables["gates"]
         for name in ("in_flight", "cap"):
-            self._counter(process, f"admission {name}", "trajectory", table["mono_ns"], table[name])
+            self._counter(
+                process, f"admission {name}", "trajectory", table["mono_ns"].to_numpy(), _numbers(table[name])
+            )
 
     def _pools(self) -> tuple[dict[str, list[Slice]], dict[str, list[Slice]]]:
         """Writes the spans of pools; returns those of trajectories and of engines, by whose they are."""
@@ -224,27 +226,49 @@ class _Export:
             self._readings(track, "engine_samples", samples.filter(pc.equal(samples["engine"], engine)))
 
     def _sampled(self) -> None:
-        samples, pools = self.run.tables["samples"], gpu_pools(self.run)
-        for host in sorted(pc.unique(samples["host"]).to_pylist()):
-            of_host = samples.filter(pc.equal(samples["host"], host))
+        """Column by column: the samples of a day are too much for one table."""
+        places, at = self._sampled_places()
+        pools = gpu_pools(self.run)
+        parents = []
+        for host in sorted({host for host, _ in places}):
             process = self.trace.process(f"GPUs and host {host}")
-            self._readings(process, "samples", of_host.filter(pc.is_null(of_host["gpu"])))
-            for gpu in sorted(pc.unique(of_host["gpu"].drop_null()).to_pylist()):
-                track = self.trace.track(process, f"{gpu} ({pools.get(gpu, 'pool not told')})")
-                self._readings(track, "samples", of_host.filter(pc.equal(of_host["gpu"], gpu)))
+            for gpu in sorted((gpu for of, gpu in places if of == host), key=lambda gpu: gpu or ""):
+                name = f"{gpu} ({pools.get(gpu, 'pool not told')})" if gpu else ""
+                parents.append((self.trace.track(process, name) if name else process, places[host, gpu]))
+        for column in COLUMNS["samples"]:
+            if column.name in NOT_COUNTERS or not parents:
+                continue
+            values = _numbers(self.run.part("samples", [column.name])[column.name])
+            for parent, rows in parents:
+                self._counter(parent, column.name, column.unit, at[rows], values[rows])
+
+    def _sampled_places(self) -> tuple[dict[tuple[str, str | None], Instants], Instants]:
+        """The rows of each host, and of each GPU on it; and when each was sampled."""
+        held: dict[tuple[str, str | None], list[Instants]] = defaultdict(list)
+        times, before = [], 0
+        for batch in self.run.batches("samples", ("host", "gpu", "mono_ns"), text=("host", "gpu")):
+            names = [batch.column(column).dictionary.to_pylist() for column in ("host", "gpu")]
+            hosts, gpus = (pc.fill_null(batch.column(c).indices, -1).to_numpy() for c in ("host", "gpu"))
+            for host, gpu in np.unique(np.stack([hosts, gpus]), axis=1).T:
+                rows = np.flatnonzero((hosts == host) & (gpus == gpu)) + before
+                held[names[0][host], names[1][gpu] if gpu >= 0 else None].append(rows)
+            times.append(batch.column("mono_ns").to_numpy())
+            before += batch.num_rows
+        at = np.concatenate(times) if times else np.empty(0, dtype=np.int64)
+        return {place: np.concatenate(rows) for place, rows in held.items()}, at
 
     def _readings(self, parent: int, name: str, table: Any) -> None:
         """Every column of numbers that has any, as a counter; where a reading is unknown the counter has no value."""
         for column in COLUMNS[name]:
             if column.name not in NOT_COUNTERS:
-                self._counter(parent, column.name, column.unit, table["mono_ns"], table[column.name])
+                values = _numbers(table[column.name])
+                self._counter(parent, column.name, column.unit, table["mono_ns"].to_numpy(), values)
 
-    def _counter(self, parent: int, name: str, unit: str, at: Any, values: Any) -> None:
-        """What is known of a column of numbers, against a column of instants."""
-        found = np.asarray(pc.cast(values, FLOAT, safe=False).to_numpy(), dtype=np.float64)
-        known = np.isfinite(found)
+    def _counter(self, parent: int, name: str, unit: str, at: Instants, values: Floats) -> None:
+        """What is known of numbers, against instants."""
+        known = np.isfinite(values)
         if known.any():
-            self.trace.values(self.trace.counter(parent, name, unit), at.to_numpy()[known], found[known])
+            self.trace.values(self.trace.counter(parent, name, unit), at[known], values[known])
 
     def _trajectories(self, inside: dict[str, list[Slice]]) -> None:
         rows = Rows.of(self.run, "trajectories")
@@ -257,6 +281,11 @@ class _Export:
             self.trace.slices(process, life.name, [life, *inside.pop(life.name, [])])
         for trajectory, slices in inside.items():  # of which only spans were recorded
             self.trace.slices(process, trajectory, slices)
+
+
+def _numbers(column: Any) -> Floats:
+    """A column of numbers, NaN where none is known."""
+    return np.asarray(pc.cast(column, FLOAT, safe=False).to_numpy(), dtype=np.float64)
 
 
 def _place(columns: Mapping[str, list[Any]], row: int) -> tuple[tuple[str, str], str]:

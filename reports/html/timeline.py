@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.protocol.phases import Phase, Pool
 from reports import style
 from reports.case import Case
 from reports.html.axis import Axis, Fineness
-from reports.html.binning import Bins, bin_counts, bin_readings, bin_shares, even_edges
+from reports.html.binning import Bins, Floats, bin_counts, bin_readings, bin_shares, even_edges
 from reports.html.packing import packed
 from reports.provenance import gpus
 from results.classes import CODES
+from results.gpu_series import series_of
 from results.intervals import NO_NS, Ns, Timeline, innermost
 from results.store import RunTables
 from results.tracks import FOREVER, UNKNOWN, Tracks, floats, ints
 
+LIMIT = "power_limit_watts"
 MOST_TRACKS = 64  # of one group
 _PHASES = {phase.value: code for code, phase in enumerate(Phase)}
 _TRAINS = (Pool.TRAIN.value, Pool.BOTH.value)
@@ -144,7 +145,7 @@ def _shares(group: str, name: str, names: Sequence[str], axis: Axis, line: Timel
 
 
 def _in_flight(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
-    """Trajectories in flight by what they do: means per bin; and least and most of their number."""
+    """Trajectories in flight by what they do: means per bin; and least, mean and most of their number."""
     if not found.life_start.size:
         return []
     edges = even_edges(axis.start_ns, axis.end_ns, fine.bins)
@@ -164,8 +165,10 @@ def _in_flight(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
                 {"name": name, "label": label, "mean": packed(mean, "f4")}
                 for name, label, mean in (*layers, ("queued", "neither (queue, agent)", neither))
             ],
+            "low": packed(alive.low, "u4"),
+            "mean": packed(alive.mean, "f4"),
             "high": packed(alive.high, "u4"),
-            "how": f"means over bins of {_bin(axis, edges.size - 1)}; the line is the most at any instant",
+            "how": f"means over bins of {_bin(axis, edges.size - 1)}; lines: the least and the most at any instant",
         }
     ]
 
@@ -193,32 +196,38 @@ def _engines(found: Tracks, axis: Axis, fine: Fineness) -> list[Track]:
 
 def _readings(run: RunTables, axis: Axis, fine: Fineness) -> list[Track]:
     """Power of each GPU; without GPUs, how busy each host's cores were."""
-    samples = run.tables["samples"]
     ordered = [str(gpu["uuid"]) for gpu in gpus(run) if gpu.get("uuid")]
-    seen = [str(name) for name in pc.unique(samples.column("gpu")).drop_null().to_pylist()]
-    uuids = [name for name in ordered if name in seen] + sorted(set(seen) - set(ordered))
+    seen = _sampled_gpus(run)
+    uuids = [name for name in ordered if name in seen] + sorted(seen - set(ordered))
+    kinds = (("power_instant_watts", "instant power"), ("power_average_watts", "power, averaged by the driver"))
+    held = series_of(run, uuids[:MOST_TRACKS], (*(column for column, _ in kinds), LIMIT)) if uuids else {}
     made = []
-    for index, uuid in enumerate(uuids[:MOST_TRACKS]):
-        rows = samples.filter(pc.equal(samples.column("gpu"), uuid))
-        name = f"GPU {index}"
-        for column, what in (
-            ("power_instant_watts", "instant power"),
-            ("power_average_watts", "power, averaged by the driver"),
-        ):
-            track = _sampled("GPUs: power", name, "W", axis, fine, rows, column)
+    for index, (uuid, series) in enumerate(held.items()):
+        for column, what in kinds:
+            read = series[column]
+            track = _sampled("GPUs: power", f"GPU {index}", "W", axis, fine, read.times, read.values)
             if track is not None:
-                limit = floats(rows.column("power_limit_watts"))
-                limit = limit[~np.isnan(limit)]
+                limit = series[LIMIT].values
                 made.append({**track, "about": f"{what}, {uuid}", "limit": float(limit.max()) if limit.size else None})
                 break
     if made:
         return _first(made, len(uuids))
-    hosts = samples.filter(pc.is_null(samples.column("gpu")))
+    columns = ("host", "gpu", "mono_ns", "cpu_ratio")
+    hosts = run.where("samples", columns, lambda batch: pc.is_null(batch.column("gpu")))
     for host in sorted(pc.unique(hosts.column("host")).to_pylist())[:MOST_TRACKS]:
         rows = hosts.filter(pc.equal(hosts.column("host"), host))
-        track = _sampled("Hosts: cores in use", str(host), "", axis, fine, rows, "cpu_ratio")
+        times, values = ints(rows.column("mono_ns")), floats(rows.column("cpu_ratio"))
+        track = _sampled("Hosts: cores in use", str(host), "", axis, fine, times, values)
         made += [] if track is None else [{**track, "limit": 1.0}]
     return made
+
+
+def _sampled_gpus(run: RunTables) -> set[str]:
+    """The GPUs that were sampled; the table is read part by part."""
+    seen: set[str] = set()
+    for batch in run.batches("samples", ("gpu",), text=("gpu",)):
+        seen.update(str(name) for name in pc.unique(batch.column("gpu")).to_pylist() if name is not None)
+    return seen
 
 
 def _first(made: list[Track], known: int) -> list[Track]:
@@ -229,9 +238,8 @@ def _first(made: list[Track], known: int) -> list[Track]:
 
 
 def _sampled(
-    group: str, name: str, unit: str, axis: Axis, fine: Fineness, rows: pa.Table, column: str
+    group: str, name: str, unit: str, axis: Axis, fine: Fineness, times: Ns, values: Floats
 ) -> Mapping[str, Any] | None:
-    times, values = ints(rows.column("mono_ns")), floats(rows.column(column))
     times, values = times[~np.isnan(values)], values[~np.isnan(values)]
     if not values.size:
         return None

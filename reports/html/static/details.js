@@ -62,8 +62,8 @@ function bandWords(view, track, at) {
 function stackWords(view, track, at) {
   const i = Math.min(track.bins - 1, Math.floor((at / view.model.length) * track.bins));
   const lines = track.layers.map((layer) => `${layer.label}: ${shortNumber(layer.mean[i])}`);
-  const most = `most at any instant: ${track.high[i]}`;
-  return ["trajectories in flight, means", ...lines, most, binWords(view, track, i)];
+  const reach = `at any instant: ${track.low[i]} to ${track.high[i]}, mean ${shortNumber(track.mean[i])}`;
+  return ["trajectories in flight, means", ...lines, reach, binWords(view, track, i)];
 }
 
 function lifeWords(lives, place, at) {

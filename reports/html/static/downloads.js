@@ -77,7 +77,7 @@ function trackRows(model, group) {
         });
       } else if (kind === "stack") {
         for (const layer of track.layers) rows.push([...place, layer.name, null, layer.mean[i], null]);
-        rows.push([...place, "in flight", null, null, track.high[i]]);
+        rows.push([...place, "in flight", track.low[i], track.mean[i], track.high[i]]);
       } else rows.push([...place, track.unit, track.low[i], track.mean[i], track.high[i]]);
     }
   }

@@ -197,15 +197,17 @@ function paintStack(pen, view, row, from = view.from, until = view.until) {
   }
   pen.strokeStyle = INK.soft;
   pen.lineWidth = 0.8;
-  pen.beginPath();
-  for (let x = 0; x < wide; x++) {
-    const first = Math.min(track.bins - 1, Math.max(0, Math.floor((from + x * per) / bin)));
-    const last = Math.min(track.bins - 1, Math.max(first, Math.ceil((from + (x + 1) * per) / bin) - 1));
-    let most = 0;
-    for (let i = first; i <= last; i++) most = Math.max(most, track.high[i]);
-    pen.lineTo(left + x + 0.5, y(most));
+  for (const [values, further] of [[track.high, Math.max], [track.low, Math.min]]) {
+    pen.beginPath();
+    for (let x = 0; x < wide; x++) {
+      const first = Math.min(track.bins - 1, Math.max(0, Math.floor((from + x * per) / bin)));
+      const last = Math.min(track.bins - 1, Math.max(first, Math.ceil((from + (x + 1) * per) / bin) - 1));
+      let found = values[first];
+      for (let i = first + 1; i <= last; i++) found = further(found, values[i]);
+      pen.lineTo(left + x + 0.5, y(found));
+    }
+    pen.stroke();
   }
-  pen.stroke();
 }
 
 // Fills what is in view and not between two instants.

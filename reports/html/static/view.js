@@ -25,7 +25,7 @@ function prepare(data) {
       made.top = top || 1;
     } else {
       made.layers = track.layers.map((layer) => ({ ...layer, mean: unpack(layer.mean) }));
-      made.high = unpack(track.high);
+      Object.assign(made, { low: unpack(track.low), mean: unpack(track.mean), high: unpack(track.high) });
       made.top = made.high.reduce((most, value) => Math.max(most, value), 1);
     }
     return made;

@@ -20,13 +20,15 @@ from harness.protocol.events import Event, Failure, Open, Span, Step, Trajectory
 from harness.protocol.spec import Device, Gpus, RunSpec
 from reports import style
 from reports.case import Case
+from reports.exporting.perfetto import export_perfetto
 from reports.html import page as pages
 from reports.html import timeline
-from reports.html.axis import Fineness
+from reports.html.axis import Fineness, axis_of
 from reports.html.data import run_data
 from reports.html.page import render, write_html
 from reports.report import write_report
 from results.late import late
+from results.store import load_run
 
 S = played.S
 EVIL = "</script><script>alert('run')</script><img src=x onerror=alert(1)>"
@@ -367,3 +369,42 @@ def test_nothing_is_left_where_a_page_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="there"):
         write_html(["# T"], tmp_path, target)
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_trajectories_in_flight_keep_least_mean_and_most(tmp_path: Path) -> None:
+    case, data = data_of(folders.write_run(tmp_path / "run", small("async")), replace(FINE, bins=16))
+    (track,) = (track for track in data["timeline"]["tracks"] if track["kind"] == "stack")
+    low, mean, high = (array(track[name]) for name in ("low", "mean", "high"))
+    assert low.size == mean.size == high.size == track["bins"] == 16
+    assert (low <= mean + 1e-4).all()
+    assert (mean <= high + 1e-4).all()
+    assert (low < high).any()
+    layers = sum(array(layer["mean"]).astype(np.float64) for layer in track["layers"])
+    assert (layers >= mean - 1e-3).all()
+    lives = case.run.frame("trajectories")
+    axis = axis_of(case.run)
+    assert axis is not None
+    ends = lives["end_ns"].fillna(axis.end_ns)  # some were still in flight when the run ended
+    lived = sum(end - start for start, end in zip(lives["start_ns"], ends, strict=True)) / 1e9
+    assert float(mean.sum()) * data["timeline"]["length"] / 16 == pytest.approx(lived, rel=1e-3)
+    assert "least" in track["how"]
+
+
+def test_the_samples_of_a_run_are_read_by_their_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day of ten samples a second and GPU is more than memory should hold at once."""
+    run = gpus.write_gpu_run(tmp_path / "run", small("async", device=Device.CUDA))
+    data_of(run)  # collects it, and computes its figures
+    stored = load_run(run)
+    read = type(stored.tables).__getitem__
+
+    def counted(tables: Any, name: str) -> Any:
+        assert name != "samples", "the whole table is read"
+        return read(tables, name)
+
+    case = Case.load(run)
+    monkeypatch.setattr(type(stored.tables), "__getitem__", counted)
+    axis = axis_of(stored)
+    assert axis is not None
+    assert len(timeline._readings(stored, axis, FINE)) == stored.spec.total_gpus
+    export_perfetto(stored, tmp_path / "trace")
+    assert case.run.run_id == stored.run_id
