@@ -1,30 +1,29 @@
 """What `bench simulate` found: a table, a Parquet file, and the pictures. All of it is marked as simulated."""
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reports import style
 from reports.markdown import UNKNOWN, escape, number, percent, table
+from reports.simulated_figures import FOOT, across_of, draw_all
+from reports.simulated_rows import Row, middle, together
 
 ROWS = "rows.parquet"
 FIGURES = "figures"
-FIGURE = "updates_per_hour"
-FOOT = "Simulated in virtual time by bench: nothing was measured."
 # Columns that name a row rather than tell what came of it.
 LABELS = ("policy", "seed")
-COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE")
-Row = Mapping[str, Any]
+NO_FIGURE = "No figure: no axis of numbers was varied."
 UNITS = {"_per_hour": "1/h", "_per_hour_theory": "1/h", "_ratio": "1", "_s": "s", "_j": "J"}
 
 
 def write_simulated(rows: Sequence[Row], axes: Sequence[str], out: Path, *, title: str, scenario: str) -> list[Path]:
-    """Writes `report.md`, `rows.parquet` and, where an axis is a number, `figures/` under `out`; returns their paths.
+    """Writes `report.md`, `rows.parquet` and, where an axis is of numbers, `figures/` under `out`; returns their paths.
+
+    Without such an axis the report says so.
 
     Args:
         rows: as `results.planner.sweep` makes them, one per scenario.
@@ -36,13 +35,19 @@ def write_simulated(rows: Sequence[Row], axes: Sequence[str], out: Path, *, titl
     Raises:
         OSError: `out` cannot be written.
     """
-    (out / FIGURES).mkdir(parents=True, exist_ok=True)
-    paths = [out / ROWS, *draw(rows, axes, out / FIGURES / FIGURE)]
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / ROWS]
+    if across_of(rows, axes) is not None:
+        (out / FIGURES).mkdir(exist_ok=True)
+        paths += draw_all(rows, axes, out / FIGURES)
     write_rows(rows, out / ROWS)
     lines = [f"# {escape(title)}", "", f"{FOOT} See docs/simulator.md for what each column means.", ""]
     lines += table_of(rows, axes)
-    if len(paths) > 1:
-        lines += ["", f"![Updates per hour]({FIGURES}/{FIGURE}.svg)"]
+    for path in paths:
+        if path.suffix == ".svg":
+            lines += ["", f"![{path.stem.replace('_', ' ').capitalize()}]({FIGURES}/{path.name})"]
+    if len(paths) == 1:
+        lines += ["", NO_FIGURE]
     lines += ["", "## Base scenario", "", "```json", scenario, "```", ""]
     report = out / "report.md"
     temporary = out / f".report.md.{os.getpid()}.new"
@@ -107,73 +112,6 @@ def grid(rows: Sequence[Row], axes: Sequence[str]) -> tuple[list[str], list[list
         line.append(_note(group))
         cells.append(line)
     return header, cells
-
-
-def together(rows: Sequence[Row], axes: Sequence[str]) -> list[list[Row]]:
-    """Rows that differ by their seed alone, in the rows' order."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(repr([row.get(name) for name in (*axes, "policy")]), []).append(row)
-    return list(groups.values())
-
-
-def middle(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, and the order statistics at 2.5 % and 97.5 %."""
-    ordered = sorted(values)
-    low = ordered[max(math.ceil(0.025 * len(ordered)) - 1, 0)]
-    return sum(ordered) / len(ordered), low, ordered[math.ceil(0.975 * len(ordered)) - 1]
-
-
-def draw(rows: Sequence[Row], axes: Sequence[str], stem: Path) -> list[Path]:
-    """Updates per hour against the first axis of numbers, a line for each of the others' values; none without one.
-
-    Dashed: the long run by closed form. A band: the middle 95 % over seeds.
-    """
-    across = next((name for name in axes if _numeric(rows, name)), None)
-    if across is None:
-        return []
-    others = [name for name in axes if name not in (across, "mode")]
-    lines: dict[str, list[list[Row]]] = {}
-    for group in together(rows, axes):
-        if group[0].get(across) is not None and group[0].get("updates_per_hour") is not None:
-            first = group[0]
-            label = ", ".join([str(first["policy"]), *(f"{name} {first.get(name)}" for name in others)])
-            lines.setdefault(label, []).append(group)
-    with style.styled():
-        made = style.figure(5.2)
-        low, high = style.head(
-            made,
-            f"Updates per hour against {across}",
-            "Dashed: the long run, by closed form. Bands: the middle 95 % of seeds, where there are several.",
-            FOOT,
-        )
-        axis = made.add_axes((0.08, low + 0.09, 0.9, high - low - 0.12))
-        for place, (label, groups) in enumerate(lines.items()):
-            groups.sort(key=lambda group: group[0][across])
-            colour = COLOURS[place % len(COLOURS)]
-            at = [group[0][across] for group in groups]
-            spread = [middle([row["updates_per_hour"] for row in group]) for group in groups]
-            axis.plot(at, [mean for mean, _, _ in spread], color=colour, label=label, marker="o", markersize=3.5)
-            if max(len(group) for group in groups) > 1:
-                axis.fill_between(
-                    at, [one for _, one, _ in spread], [one for _, _, one in spread], color=colour, alpha=0.15, lw=0
-                )
-            theory = [value for group in groups if (value := group[0].get("updates_per_hour_theory")) is not None]
-            if len(theory) == len(groups):
-                axis.plot(at, theory, color=colour, linestyle="--", linewidth=1)
-        style.bare(axis, keep=("bottom", "left"))
-        axis.set_ylim(bottom=0)
-        axis.set_xlabel(across)
-        axis.set_ylabel("updates per hour")
-        if len(lines) <= 12:
-            axis.legend(frameon=False, fontsize=9)
-        return style.save(made, stem)
-
-
-def _numeric(rows: Sequence[Row], name: str) -> bool:
-    values = [row.get(name) for row in rows if row.get(name) is not None]
-    kinds = {isinstance(value, int | float) and not isinstance(value, bool) for value in values}
-    return kinds == {True} and len(set(values)) > 1
 
 
 def _over(group: Sequence[Row], key: str, form: Any) -> str:

@@ -153,6 +153,8 @@ def command(
         except OSError as error:
             raise file_problem(error, "the report can't be written") from None
         click.echo(f"wrote {', '.join(str(path) for path in paths)}", err=True)
+        if not any(path.suffix == ".svg" for path in paths):
+            click.echo("no figure: no axis of numbers was varied, e.g. --sweep sigma=0:1.5:16", err=True)
     return 0
 
 
