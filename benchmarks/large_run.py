@@ -5,9 +5,9 @@
 The run is generated once and kept in DIR: a day of async training on 8 GPUs, its events as the recorder writes them,
 its samples as the sampler does, a batch each half second. Beside the report, a plain pandas script (`pandas_script.py`)
 takes energy per phase, shares of the phases and latency percentiles from the same tables. Each part is a process of its
-own: seconds, CPU seconds, and the most anonymous memory it had (RssAnon, polled). With --nodes 72, an hour of samples
-of so many nodes with 8 GPUs each is collected too. The load of the machine stands beside; on a busy one, compare the
-CPU seconds.
+own: seconds, CPU seconds, and the most anonymous memory that it and what it starts had together (RssAnon, polled). With
+--nodes 72, an hour of samples of so many nodes with 8 GPUs each is collected too. `missed` names the limits that were
+not kept: one is enough for exit code 1. The load of the machine stands beside; on a busy one, compare the CPU seconds.
 """
 
 import json
@@ -21,7 +21,14 @@ from pathlib import Path
 import large_run_parts as parts
 from tracked import finish, options
 
-LIMITS = {"collect_s": 10.0, "report_s": 5.0, "memory_bytes": 2**30, "nodes_s": 60.0}
+LIMITS = {
+    "collect_s": 10.0,
+    "report_s": 5.0,
+    "nodes_s": 60.0,
+    "collect_memory_bytes": 2**30,
+    "report_memory_bytes": 2**30,
+    "nodes_memory_bytes": 2**30,
+}
 POLL_S = 0.02
 COLLECT = "import sys; from pathlib import Path; from results.collect import collect; collect(Path(sys.argv[1]))"
 REPORT = (
@@ -37,7 +44,7 @@ PLANS = (
 
 
 def measured(argv: list[str]) -> dict[str, float]:
-    """Seconds, CPU seconds and most anonymous bytes of a process.
+    """Seconds, CPU seconds and most anonymous bytes of a process and of all that it starts.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -63,11 +70,23 @@ def measured(argv: list[str]) -> dict[str, float]:
 
 
 def _anonymous(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
+    """Of a process and its children and theirs; one that ends meanwhile counts as nothing."""
+    total, left = 0, [pid]
+    while left:
+        folder = Path(f"/proc/{left.pop()}")
+        try:
+            lines = (folder / "status").read_text().splitlines()
+            total += next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
+            for thread in (folder / "task").iterdir():
+                left += map(int, (thread / "children").read_text().split())
+        except OSError:
+            continue
+    return total
+
+
+def missed(reached: dict[str, float]) -> list[str]:
+    """The limits that were not kept, of those that were measured."""
+    return [name for name, value in reached.items() if value > LIMITS[name]]
 
 
 def generate(folder: Path, trajectories: int, samples: int) -> dict[str, int]:
@@ -123,19 +142,21 @@ def main() -> int:
             "report": measured([*python, REPORT, str(run), str(Path(temporary) / "report")]),
             "pandas_script": measured([sys.executable, script, str(run)]),
         }
-        limits = {name: LIMITS[name] for name in ("collect_s", "report_s", "memory_bytes")}
-        ok = figures["collect"]["s"] <= LIMITS["collect_s"] and figures["report"]["s"] <= LIMITS["report_s"]
-        most = max(figures[name]["memory_bytes"] for name in ("collect", "report"))
+        reached = {
+            "collect_s": figures["collect"]["s"],
+            "report_s": figures["report"]["s"],
+            "collect_memory_bytes": figures["collect"]["memory_bytes"],
+            "report_memory_bytes": figures["report"]["memory_bytes"],
+        }
         nodes: dict[str, object] = {}
         if given.nodes:
             wide = base / f"nodes-{given.nodes}-{given.node_seconds:g}"
             nodes = dict(generate_nodes(wide, given.nodes, given.node_seconds))
             ingest = measured([*python, COLLECT, str(wide)])
             nodes["collect"] = ingest
-            limits["nodes_s"] = LIMITS["nodes_s"]
-            ok = ok and ingest["s"] <= LIMITS["nodes_s"]
-            most = max(most, ingest["memory_bytes"])
+            reached |= {"nodes_s": ingest["s"], "nodes_memory_bytes": ingest["memory_bytes"]}
         plan_us = float(subprocess.run([*python, PLANS], capture_output=True, text=True, check=True).stdout)
+    limits = {name: LIMITS[name] for name in reached}
     ratio = figures["report"]["cpu_s"] / figures["pandas_script"]["cpu_s"]
     return finish(
         "large_run",
@@ -146,8 +167,9 @@ def main() -> int:
             "us_per_plan_of_a_fixed_load": round(plan_us, 1),
             "nodes": nodes,
             "limits": limits,
+            "missed": missed(reached),
         },
-        ok=ok and most <= LIMITS["memory_bytes"],
+        ok=not missed(reached),
         description=__doc__ or "",
         sources=("results", "reports", "benchmarks/large_run.py", "benchmarks/large_run_parts.py"),
         record=given.record,
