@@ -63,6 +63,8 @@ def gpu_energy(
     source, joules = None, None
     if counted is not None:
         source, joules = "counter", counted
+        # What power did in a gap is not known, so the counter has no check and no class has joules.
+        reasons += ["gap_too_long"] if "gap_too_long" in gaps else []
     elif integral is not None:
         source, joules = "instant", integral
     elif averaged is not None:

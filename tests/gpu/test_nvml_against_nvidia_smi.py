@@ -1,16 +1,23 @@
-"""The sampler on a real GPU against what nvidia-smi says. Needs an NVIDIA GPU; skipped, and said so, without one."""
+"""The sampler on a real GPU against what nvidia-smi says, and under load. Needs an NVIDIA GPU; skipped, and said so,
+without one.
 
+The load needs a Python with torch for CUDA: this one, or the one that BENCH_GPU_TEST_PYTHON names. It takes about two
+minutes, and leaves what was measured in tests/gpu/recorded/.
+"""
+
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from gpu_measures import LOAD, PHASES, agreement, call_costs, mean_watts, phases, record
 
 from harness.protocol.events import Metric, read_events
+from harness.telemetry.library import Nvml
 from results.samples import read_gpus, read_samples
 
 QUERY = (
@@ -115,22 +122,6 @@ def test_readings_agree(run):
             assert max(theirs) <= 1.15 * max(averages) + 2
 
 
-def test_the_energy_counter_agrees_with_the_integral_of_power(run):
-    out, before, _, _ = run
-    table = read_samples(out).to_pylist()
-    for uuid in before:
-        rows = [row for row in table if row["gpu"] == uuid and row["energy_joules"] is not None]
-        rows = [row for row in rows if row["power_instant_watts"] is not None]
-        if len(rows) < 10:
-            continue  # a GPU without a counter; that it says so is the next test's business
-        counted = rows[-1]["energy_joules"] - rows[0]["energy_joules"]
-        integral = sum(
-            (a["power_instant_watts"] + b["power_instant_watts"]) / 2 * (b["mono_ns"] - a["mono_ns"]) / 1e9
-            for a, b in pairwise(rows)
-        )
-        assert counted == pytest.approx(integral, rel=0.15)
-
-
 def test_what_is_null_has_a_reason(run):
     out, before, _, events = run
     told = {
@@ -146,3 +137,78 @@ def test_what_is_null_has_a_reason(run):
         for column in columns:
             if all(row[column] is None for row in table if row["gpu"] == uuid):
                 assert (uuid, column) in told, column
+
+
+def torch_python() -> str:
+    """A Python that can run the load; the test says so where there is none."""
+    python = os.environ.get("BENCH_GPU_TEST_PYTHON") or sys.executable
+    asked = [python, "-c", "import torch, sys; sys.exit(not torch.cuda.is_available())"]
+    if subprocess.run(asked, capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} has no torch for CUDA: BENCH_GPU_TEST_PYTHON names one that has")
+    return python
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory):
+    """A sampler beside a minute of bursts, then steady products of random data and of zeros, on the first GPU."""
+    python = torch_python()
+    folder = tmp_path_factory.mktemp("loaded")
+    out = folder / "samples"
+    command = [sys.executable, "-m", "harness.telemetry.sampler", "--run-id", "gpu-load", "--out", str(out)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        end = time.monotonic() + WAIT_S
+        while not any("sample_period_s" in gpu for gpu in read_gpus(out)):
+            assert time.monotonic() < end, "the sampler did not describe a GPU"
+            time.sleep(0.1)
+        uuid = str(min(smi().values(), key=lambda said: int(said["index"]))["uuid"])
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": uuid}
+        load = [python, "-c", LOAD, "cuda", "8192", *PHASES]
+        done = subprocess.run(load, env=environment, capture_output=True, text=True, timeout=600, check=True)
+        time.sleep(2)  # the window's end has a reading after it
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_S)
+    (described,) = (gpu for gpu in read_gpus(out) if gpu["uuid"] == uuid)
+    return read_samples(out), described, phases(done.stdout.splitlines())
+
+
+def test_the_counter_agrees_with_the_integral_over_a_minute_of_bursts(loaded):
+    table, described, told = loaded
+    found = agreement(table, described, told["bursts"]["begin_ns"], told["bursts"]["end_ns"])
+    if found.counter_joules is None and "no_counter" in found.reasons:
+        pytest.skip(f"{described['name']} has no energy counter")
+    assert found.seconds > 59
+    assert found.k == pytest.approx(1, abs=0.02), found
+
+
+def test_the_refresh_is_measured_while_the_gpu_works(loaded):
+    _, described, _ = loaded
+    assert described["refresh_measured_while"] == "working"
+    for sensor in ("energy", "power_instant"):
+        refresh_s, why = described[f"{sensor}_refresh_s"], described[f"{sensor}_refresh_reason"]
+        assert refresh_s is not None or why, sensor
+        assert refresh_s is None or 0.004 <= refresh_s <= 2.0
+
+
+def test_random_data_take_more_power_than_zeros_and_what_was_measured_is_kept(loaded):
+    table, described, told = loaded
+    watts = {
+        name: mean_watts(table, described["uuid"], told[name]["begin_ns"] + 3_000_000_000, told[name]["end_ns"])
+        for name in ("random", "zeros")
+    }
+    nvml = Nvml()
+    try:
+        gpus, _ = nvml.gpus(lambda uuid, field, reason: None)
+        (gpu,) = (one for one in gpus if one.uuid == described["uuid"])
+        gpu.power.prepare()
+        costs = call_costs(gpu)
+    finally:
+        nvml.close()
+    found = agreement(table, described, told["bursts"]["begin_ns"], told["bursts"]["end_ns"])
+    path = record(Path(__file__).with_name("recorded"), described, found, costs, watts)
+    print(f"recorded: {path}\n{path.read_text()}")
+    assert watts["random"] is not None
+    assert watts["zeros"] is not None
+    assert watts["random"] > watts["zeros"]
+    assert costs["power"].median_s < 0.05

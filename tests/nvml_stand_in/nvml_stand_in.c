@@ -26,6 +26,8 @@
  *     silent_from_us, silent_to_us   power and energy return UNKNOWN between
  *     energy_reset_us           the counter begins again at 0 there
  *     limit_at_us, limit_then_mw     the limit from then on
+ *     clock_at_us, clock_then_mhz    the SM clock from then on
+ *     lost_at_us, back_at_us         the GPU answers GPU_IS_LOST between; without back_at_us, for good
  *
  * NVML_STAND_IN_CPU names a file whose first 8 bytes then hold the nanoseconds of CPU spent inside these calls so far.
  *
@@ -170,6 +172,8 @@ static int enter(int gpu, const char *call, long long latency_us) {
     snprintf(key, sizeof key, "error.%s", call);
     long long error = number(gpu, key, OK);
     long long serialise = number(-1, "serialise", 0);
+    long long lost_at = number(gpu, "lost_at_us", -1), back_at = number(gpu, "back_at_us", -1);
+    long long at = (long long)(now_us() - origin_us);
     pthread_mutex_unlock(&state_lock);
     if (serialise) pthread_mutex_lock(&driver_lock);
     if (latency_us > 0) {
@@ -178,6 +182,7 @@ static int enter(int gpu, const char *call, long long latency_us) {
     }
     if (serialise) pthread_mutex_unlock(&driver_lock);
     if (gpu >= 0 && lost_after >= 0 && nth >= (unsigned long long)lost_after) return LOST;
+    if (gpu >= 0 && lost_at >= 0 && at >= lost_at && (back_at < 0 || at < back_at)) return LOST;
     return (int)error;
 }
 
@@ -476,7 +481,9 @@ int nvmlDeviceGetUtilizationRates(device_t device, utilization_t *rates) {
 }
 int nvmlDeviceGetClockInfo(device_t device, unsigned int type, unsigned int *mhz) {
     ENTER("clock", 0);
-    *mhz = (unsigned int)(type == 2 ? get(gpu, "memory_mhz", 2619) : get(gpu, "sm_mhz", 1980));
+    long long at = get(gpu, "clock_at_us", -1);
+    int later = at >= 0 && (long long)(now_us() - origin_us) >= at;
+    *mhz = (unsigned int)(type == 2 ? get(gpu, "memory_mhz", 2619) : get(gpu, later ? "clock_then_mhz" : "sm_mhz", 1980));
     return OK;
 }
 int nvmlDeviceGetMaxClockInfo(device_t device, unsigned int type, unsigned int *mhz) {

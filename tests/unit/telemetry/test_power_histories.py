@@ -6,7 +6,7 @@ samples then go through the energy account as the run of that GPU alone.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from harness.protocol.events import Failure, Metric
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
 from results.classes import CODES, Class
 from results.energy import Energy, energy
@@ -78,7 +79,11 @@ CASES: dict[str, Case] = {
         SPIKES, True, f"{FINE};{NO_COUNTER}", frozenset({"no_counter"}), verdict="warn", source="instant"
     ),
     "drop-out": Case(
-        [(FULL, 300.0)], sensor="silent_from_us 18000000;silent_to_us 20500000", source="counter", verdict="ok"
+        [(FULL, 300.0)],
+        sensor="silent_from_us 18000000;silent_to_us 20500000",
+        reasons=frozenset({"gap_too_long"}),
+        verdict="warn",
+        source="counter",
     ),
     "drop-out, power only": Case(
         [(FULL, 300.0)],
@@ -106,6 +111,26 @@ CASES: dict[str, Case] = {
         reasons=frozenset({"counter_reset"}),
         verdict="warn",
         source="instant",
+    ),
+    "lost for good": Case(
+        [(FULL, 300.0)],
+        sensor="lost_at_us 20000000",
+        reasons=frozenset({"partial_coverage", "gpu_lost"}),
+        verdict="bad",
+        source=None,
+    ),
+    "lost, reset and back": Case(
+        [(FULL, 300.0)],
+        sensor="lost_at_us 13000000;back_at_us 13500000;energy_reset_us 13200000",
+        reasons=frozenset({"counter_reset", "gap_too_long", "gpu_lost"}),
+        verdict="bad",
+        source=None,
+    ),
+    "a clock that steps": Case(
+        [(FULL, 300.0)],
+        sensor="clock_at_us 21000000;clock_then_mhz 1200",
+        reasons=frozenset({"clock_step"}),
+        verdict="warn",
     ),
     "average only": Case(
         PHASED,
@@ -180,6 +205,8 @@ class Played:
     gpus: dict[int, dict[str, object]]
     origin_ns: int
     ticks: dict[int, tuple[float, float]]
+    failures: list[Failure]
+    returned: list[Metric]
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +227,11 @@ def played(tmp_path_factory: pytest.TempPathFactory, stand_in: Path, sampler_pro
         assert running.end() == 0, running.process.stderr.read().decode()
         ticks = {}
         for index in range(len(CASES)):
-            (told,) = running.metrics("telemetry.ticks", index)
-            ticks[index] = (float(told.value or 0), float(told.labels["skipped"]))
-        return Played(read_samples(running.samples_dir), running.gpus(), origin_ns, ticks)
+            told = running.metrics("telemetry.ticks", index)  # one that came back has been read twice
+            made, skipped = sum(one.value or 0 for one in told), sum(float(one.labels["skipped"]) for one in told)
+            ticks[index] = (made, skipped)
+        samples, back = read_samples(running.samples_dir), running.metrics("telemetry.gpu_returned")
+        return Played(samples, running.gpus(), origin_ns, ticks, running.failures(), back)
     finally:
         running.close()
 
@@ -246,10 +275,20 @@ def account(played: Played, name: str, folder: Path, *, begin: float = BEGIN_S) 
         return played.origin_ns + round(at * 1e9)
 
     tables = {table: schema.empty_table() for table, schema in TABLES.items()}
-    tables["samples"] = played.table.filter(pc.equal(played.table["gpu"], uuid))
-    label = json.dumps({"uuid": uuid, "pool": "both"})
-    probe = {"host": "h", "pid": 1, "name": "gpu.pool", "mono_ns": 0, "value": 1.0, "unit": "", "labels_json": label}
-    tables["probes"] = pa.Table.from_pylist([probe], schema=TABLES["probes"])
+    gpu = played.table["gpu"]
+    tables["samples"] = played.table.filter(pc.or_(pc.is_null(gpu), pc.fill_null(pc.equal(gpu, uuid), False)))
+    told: list[tuple[str, int, Mapping[str, object]]] = [("gpu.pool", 0, {"uuid": uuid, "pool": "both"})]
+    told += [(one.name, one.mono_ns, one.labels) for one in played.returned if one.labels["gpu"] == uuid]
+    probe = {"host": "h", "pid": 1, "value": 1.0, "unit": ""}
+    probes = [{**probe, "name": name, "mono_ns": at, "labels_json": json.dumps(labels)} for name, at, labels in told]
+    tables["probes"] = pa.Table.from_pylist(probes, schema=TABLES["probes"])
+    lost = {"host": "h", "pid": 1, "boundary": "telemetry"}
+    failures = [
+        {**lost, "type": one.type, "message": one.message, "mono_ns": one.mono_ns}
+        for one in played.failures
+        if uuid in one.message
+    ]
+    tables["failures"] = pa.Table.from_pylist(failures, schema=TABLES["failures"])
     run = RunTables(spec=replace(SPEC), meta={}, run_dir=folder, tables=tables)
     edges = tuple(ns(begin + (END_S - begin) * step / STEPS) for step in range(STEPS + 1))
     window = Window(start_ns=edges[0], end_ns=edges[-1], after_step=0, last_step=STEPS, boundaries_ns=edges)
