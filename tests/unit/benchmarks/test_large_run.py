@@ -64,7 +64,8 @@ def test_the_memory_of_children_counts(large_run: ModuleType) -> None:
     holds = "import sys; held = b'x' * 2**26; print(1, flush=True); sys.stdin.read()"
     starts = (
         "import sys; from subprocess import PIPE, Popen;"
-        " started = Popen([sys.executable, '-c', sys.argv[1]], stdout=PIPE, stdin=PIPE); print(started.stdout.read(1), flush=True); sys.stdin.read()"
+        " started = Popen([sys.executable, '-c', sys.argv[1]], stdout=PIPE, stdin=PIPE);"
+        " print(started.stdout.read(1), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", starts, holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE

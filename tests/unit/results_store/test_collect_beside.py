@@ -45,7 +45,7 @@ def test_samples_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sample_table.TableWriter, "write", full_disk)
+    monkeypatch.setattr("results.sample_table.TableWriter.write", full_disk)
     with pytest.raises(OSError, match="No space left"):
         collect(run_dir)
     assert left(run_dir) == []
