@@ -52,6 +52,7 @@ class Attributed:
 
 
 CLASS_NAMES: Mapping[str, int] = {member.value: code for member, code in CODES.items()}
+UNPLACED = "which GPUs the pool has is not known: of one no process told its pool"
 MOST_CELLS = 100_000
 TAIL_GENERATING, TAIL_WASTE = "tail_generating", "tail_waste"
 WASTE = (CODES[Class.EMPTY], CODES[Class.TOOL_WAIT], CODES[Class.AGENT])
@@ -66,10 +67,10 @@ class _Metered:
     note: str | None
 
     @classmethod
-    def of(cls, pool: str, gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors]) -> "_Metered | None":
+    def of(cls, pool: str, gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors]) -> "_Metered":
         mine = [each for each in gpus if each.pool == pool]
-        if not mine:
-            return None
+        if not mine or any(each.pool is None for each in gpus):
+            return cls((), 0.0, UNPLACED)
         usable = tuple(each for each in mine if each.joules is not None and each.k and abs(each.k - 1) <= K_WARN)
         note = None
         if any(each.joules is None for each in mine):
@@ -113,8 +114,6 @@ def class_energy(
     found: list[ClassEnergy] = []
     for pool, timeline in sorted(timelines.items()):
         metered = _Metered.of(pool, gpus, sensors)
-        if metered is None:
-            continue
         lengths, codes = np.diff(timeline.edges) / 1e9, timeline.codes
         joules, limits = metered.joules(sensors, timeline.edges), metered.limits(sensors, timeline.edges)
         doubt, variance = np.zeros(codes.size), np.zeros(codes.size)
@@ -153,7 +152,7 @@ def attributed(
     found: list[Attributed] = []
     for pool, timeline in sorted(timelines.items()):
         metered = _Metered.of(pool, gpus, sensors)
-        if metered is None or CODES[Class.GENERATING] not in timeline.codes:
+        if metered.note == UNPLACED or CODES[Class.GENERATING] not in timeline.codes:
             continue
         edges = _cells(timeline.edges, work.tail, metered.slowest_s / 2)
         codes, joules = timeline.at(edges), metered.joules(sensors, edges)

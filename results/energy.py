@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from harness.protocol.phases import Pool
+from harness.protocol.spec import Placement
 from results.class_energy import Attributed, ClassEnergy, attributed, class_energy
 from results.classes import HOST_PHASES
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
@@ -76,6 +78,8 @@ def energy(
         return _none("no GPU", trained)
     if names is None:
         return _none("which GPUs the run used is not known: neither by their pools nor by their number", trained)
+    if run.spec.placement is Placement.COLOCATED:
+        pools = dict.fromkeys(names, Pool.BOTH.value)  # whatever a process told of its own part: they take turns
     told = descriptions(run)
     low, high = window.start_ns, window.end_ns
     sensors = {gpu: sensors_of(readings.pop(gpu), told.get(gpu, {})) for gpu in names}

@@ -13,6 +13,7 @@ from results.adherence import Adherence, check_adherence
 from results.classes import Class
 from results.contamination import Contamination, contamination
 from results.energy import Energy, energy
+from results.energy_tables import energy_tables
 from results.engine_use import FIGURES as ENGINE_FIGURES
 from results.engine_use import EnginesUse, engines_use, put_engine_figures
 from results.figure import Figure, Figures
@@ -63,6 +64,10 @@ class RunFigures:
         columns = TABLES["metrics"].names
         rows = [{name: getattr(figure, name) for name in columns} for figure in self.figures.values()]
         return pa.Table.from_pylist(rows, schema=TABLES["metrics"])
+
+    def computed_tables(self) -> dict[str, pa.Table]:
+        """Every table that is computed after the collection, by name."""
+        return {"metrics": self.metric_rows(), **energy_tables(self.energy)}
 
 
 # Figures that are rates or shares of the window, and their units: all are there, as None, without one.

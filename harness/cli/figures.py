@@ -1,4 +1,4 @@
-"""Collected run -> its figures, kept as the `metrics` table beside the others, and its measures for comparisons."""
+"""Collected run -> its figures, kept as the computed tables beside the others, and its measures for comparisons."""
 
 from contextlib import suppress
 
@@ -11,7 +11,8 @@ from results.store import RunTables, table_path, write_table
 def keep_figures(run: RunTables) -> RunFigures:
     """Computes all figures of a run, and writes them into its folder."""
     found = compute(run)
-    write_table(table_path(run.run_dir, "metrics"), "metrics", found.metric_rows(), run.run_id)
+    for name, table in found.computed_tables().items():
+        write_table(table_path(run.run_dir, name), name, table, run.run_id)
     with suppress(OSError):  # kept for speed alone: a comparison computes what is not there
         write_measures(run.run_dir / KEPT, [measure_run(run, found)], stamp=stamp_of(run.run_dir))
     return found

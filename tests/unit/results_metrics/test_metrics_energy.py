@@ -11,6 +11,7 @@ from recorded_histories import History, ns
 from reports.markdown import Footnotes
 from reports.power import _per_class
 from results.account import make_account
+from results.class_energy import UNPLACED
 from results.energy import ClassEnergy, Energy, GpuEnergy, energy
 from results.metrics import _energy
 from results.power import Series
@@ -215,6 +216,28 @@ def test_the_phases_of_host_have_joules_and_a_utilisation_each_and_add_up_to_it(
     names = [row[1] for row in rows[2:]]
     assert names[names.index("host") :][:5] == ["host", "... reward", "... advantage", "... data", "... overhead"]
     assert [row[3] for row in rows if row[1] == "... reward"] == ["25.0%"]
+
+
+@pytest.mark.parametrize("placement", ["disaggregated", "colocated"])
+def test_gpus_that_no_process_gave_a_pool_have_no_joules_by_class_and_the_reason(placement: str) -> None:
+    history = History(placement, {"device": "cuda"})
+    count = history.run().spec.total_gpus
+    history.meta = {"gpus": [{"uuid": f"GPU-{i}", "name": "NVIDIA L40S", "index": i} for i in range(count)]}
+    history.span("train", 20, 120, "train" if placement == "disaggregated" else "both")
+    for number in range(count):
+        _sample(history, f"GPU-{number}", _flat(100))
+    found = _found(history)
+    assert found.joules == pytest.approx(count * 100 * 100)
+    train = next(each for each in found.classes if each.name == "train")
+    if placement == "colocated":  # there they are all of the one pool
+        assert {each.pool for each in found.gpus} == {"both"}
+        assert (train.joules, train.note) == (pytest.approx(count * 100 * 100), None)
+        return
+    assert {each.pool for each in found.gpus} == {None}
+    assert {(each.joules, each.note) for each in found.classes} == {(None, UNPLACED)}
+    notes = Footnotes()
+    assert any("train" in row for row in _per_class(found.classes, (), notes))
+    assert any(UNPLACED in line for line in notes.lines())
 
 
 def test_a_gpu_that_was_gone_for_a_while_is_told_whatever_its_counter_says() -> None:

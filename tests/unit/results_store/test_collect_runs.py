@@ -11,7 +11,7 @@ from harness.protocol.events import Event, Failure, Gate, Metric, Open, Span, Tr
 from harness.protocol.spec import Load
 from results.collect import collect
 from results.schema import TABLES
-from results.store import RunTables, load_run, table_path, write_table
+from results.store import COMPUTED, RunTables, load_run, table_path, write_table
 
 SPEC = make_spec()
 
@@ -35,7 +35,7 @@ def test_collecting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     write_file(run_dir, [hello(pid=43), *two], "node-1-43.jsonl")
     collect(run_dir)
     first = file_digests(run_dir)
-    assert set(first) == {f"{name}.parquet" for name in TABLES if name != "metrics"}
+    assert set(first) == {f"{name}.parquet" for name in TABLES if name not in COMPUTED}
     collect(run_dir)
     assert file_digests(run_dir) == first
 
@@ -43,10 +43,13 @@ def test_collecting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_figures_computed_from_older_tables_are_removed(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run")
     run = collect(run_dir)
-    write_table(table_path(run_dir, "metrics"), "metrics", run.tables["metrics"], run.run_id)
+    for name in COMPUTED:
+        assert load_run(run_dir).tables[name].num_rows == 0  # a run of before there was such a table, too
+        write_table(table_path(run_dir, name), name, run.tables[name], run.run_id)
     collect(run_dir)
-    assert not table_path(run_dir, "metrics").exists()
-    assert load_run(run_dir).tables["metrics"].num_rows == 0
+    for name in COMPUTED:
+        assert not table_path(run_dir, name).exists()
+        assert load_run(run_dir).tables[name].num_rows == 0
 
 
 def test_a_run_that_never_started_its_child_has_empty_tables(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from results.schema import COLUMNS, SAMPLES, SCHEMA_VERSION, TABLES, conform, em
 from results.store import is_collected, load_run, read_table, table_path, write_table
 
 NAMES = {"runs", "processes", "spans", "steps", "trajectories", "turns", "tool_calls", "weight_syncs", "samples"}
-NAMES |= {"gates", "probes", "metrics", "failures", "opens", "engine_samples", "hosts"}
+NAMES |= {"gates", "probes", "metrics", "failures", "opens", "engine_samples", "hosts", "gpu_energy", "class_energy"}
 
 # What a name ends in and the unit it then has: the unit a reader sees is the unit that is declared.
 SUFFIXES = {
