@@ -19,6 +19,7 @@ from adapters.base import load_adapter
 from harness.envs import ensure
 from harness.protocol.spec import Device, Placement
 from harness.specs import default_spec
+from harness.telemetry.segment import FLUSH_PERIOD_S
 from results.collect import collect
 from results.samples import read_samples
 from results.store import RunTables
@@ -27,6 +28,8 @@ pytestmark = [pytest.mark.framework, pytest.mark.timeout(480)]
 
 AHEAD_S = {"node0": 0, "node1": 3_600, "node2": 777}
 SECOND = 1_000_000_000
+LONGEST_FLUSH_NS = round(1.2 * FLUSH_PERIOD_S * SECOND)  # its jitter is a fifth
+BEAT_NS = SECOND // 10  # twice the driver's period
 WORK_S = 40.0
 PATIENCE_S = 120.0
 RUN_ID = "several-nodes-1"
@@ -115,9 +118,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         return Played(cluster, folder / "run")
 
 
-def stall_ns(times: list[int]) -> int:
-    """How late this machine was at its worst: on a busy one that is not the gathering's fault."""
-    return max((after - before for before, after in pairwise(sorted(times))), default=0)
+def stall_ns(times: list[int], usual_ns: int) -> int:
+    """By how much this machine was later than usual, at its worst: on a busy one that is not the gathering's fault."""
+    return max(0, *(after - before - usual_ns for before, after in pairwise(sorted(times))))
 
 
 def test_every_node_is_sampled_on_one_axis(played: Played) -> None:
@@ -162,8 +165,10 @@ def test_a_killed_raylet_loses_at_most_its_nodes_last_second(played: Played) -> 
     lost = played.killed_ns - max(times)
     beats = [beat["mono_ns"] for beat in played.beats("node2")]
     print(f"lost: {lost / 1e9:.3f} s of samples, {(played.killed_ns - max(beats)) / 1e9:.3f} s of events")
-    assert lost <= allowed + stall_ns(times)
-    assert played.killed_ns - max(beats) <= allowed + stall_ns(beats)
+    # A node without a GPU is sampled with each flush, 0.6 s apart at most, and asked every 0.2 s: a second is enough.
+    busy = max(stall_ns(times, LONGEST_FLUSH_NS), stall_ns(played.times("node0"), LONGEST_FLUSH_NS))
+    assert lost <= allowed + busy
+    assert played.killed_ns - max(beats) <= allowed + max(stall_ns(beats, BEAT_NS), busy)
     failures = played.run.tables["failures"]["message"].to_pylist()
     assert any("node node2" in message for message in failures)
 
@@ -178,7 +183,7 @@ def test_an_agent_that_was_killed_comes_back_and_loses_no_event(played: Played) 
     beats = [beat["mono_ns"] for beat in played.beats("node1")]
     around = [at for at in beats if abs(at - played.agent_killed_ns) < 3 * SECOND]
     assert min(around) < played.agent_killed_ns < max(around)
-    assert stall_ns(around) < SECOND + stall_ns([beat["mono_ns"] for beat in played.beats("node0")])
+    assert stall_ns(around, BEAT_NS) < SECOND + stall_ns([beat["mono_ns"] for beat in played.beats("node0")], BEAT_NS)
     assert len({path.name for path in (played.run_dir / "samples").glob("node1-*.arrows")}) >= 2
 
 
