@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pandas as pd
+import pyarrow as pa
 
 from harness.protocol.spec import Device
 from reports.markdown import Footnotes, code, escape, number, percent, seconds, table
@@ -178,7 +179,7 @@ def _attributed(energy: Energy, notes: Footnotes) -> list[str]:
 
 def _host_part(run: RunTables, window: Window | None) -> list[str]:
     columns = ("host", "gpu", "mono_ns", "cpu_ratio", "host_memory_used_bytes")
-    read = run.where("samples", columns, lambda batch: batch.column("gpu").is_null(), text=("host", "gpu"))
+    read = run.where("samples", columns, _of_host, text=("host", "gpu"), unknown=("gpu",))
     host = frame_of(read)
     if window is not None and not host.empty:
         host = host[(host["mono_ns"] >= window.start_ns) & (host["mono_ns"] < window.end_ns)]
@@ -192,6 +193,10 @@ def _host_part(run: RunTables, window: Window | None) -> list[str]:
         rows.append([escape(name), _mean(cpu), _most(memory), f"{len(mine):,}", seconds(span)])
     lines = table(["Host", "CPU in use, mean", "memory in use, most", "samples", "over"], rows, "l")
     return [*lines, "", f"Host readings over {where}."]
+
+
+def _of_host(batch: pa.RecordBatch) -> pa.Array:
+    return batch.column("gpu").is_null()
 
 
 def _mean(values: "pd.Series[float]") -> str:

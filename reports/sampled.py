@@ -4,7 +4,16 @@ from reports.markdown import Footnotes, code, escape, number, percent, plural, s
 from reports.sensed import sensed_part
 from results.gpu_errors import Xid
 from results.store import RunTables
-from results.utilisation import FIELDS, PoolUtilisation, dcgm_notes, health, held_down, sampler_cost, utilisation
+from results.utilisation import (
+    FIELDS,
+    PoolUtilisation,
+    busy_readings,
+    dcgm_notes,
+    health,
+    held_down,
+    sampler_cost,
+    utilisation,
+)
 from results.window import Window
 
 _INTERVAL = (
@@ -17,12 +26,13 @@ MOST_XIDS = 8  # shown by number
 def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[str]:
     """The table of utilisation by pool, what is to be said of DCGM, and the GPUs' errors."""
     lines: list[str] = []
-    found = utilisation(run, window) if window is not None else ()
+    readings = busy_readings(run) if window is not None else {}
+    found = utilisation(run, window, readings) if window is not None else ()
     if found:
         rows = [[escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"] for each in found]
         lines += ["", *table(["Pool", "How busy", "mean", "samples"], rows, "lllr")]
         lines += ["", f"That a kernel ran is not how full the GPU was. {_INTERVAL}"]
-    if window is not None and (held := held_down(run, window)):
+    if window is not None and (held := held_down(run, window, readings)):
         shares = "; ".join(f"{name} {percent(share)} of the time" for name, share in held.items())
         lines += ["", f"Clocks were held down by: {shares}."]
     told = dcgm_notes(run)

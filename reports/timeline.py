@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -312,7 +313,8 @@ def _panel(axes: Axes, timeline: Timeline) -> None:
     bands = timeline.bands
     sums = np.cumsum([getattr(bands, name) for name, _, _ in _BANDS], axis=0)
     for (_, colour, _), top in reversed(list(zip(_BANDS, sums, strict=True))):  # the tallest behind: no seams
-        axes.stairs(top, bands.edges_s, fill=True, color=style.colour(colour), linewidth=0)
+        outline = np.column_stack([np.repeat(bands.edges_s, 2), np.concatenate([[0.0], np.repeat(top, 2), [0.0]])])
+        axes.add_collection(PolyCollection([outline], facecolors=style.colour(colour), linewidths=0), autolim=False)
     peak = float(sums[-1].max()) if sums.size else 0.0
     axes.set_ylim(0, max(peak * 1.06, 1))
     axes.set_xlabel("seconds")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 import pyarrow as pa
@@ -16,7 +16,7 @@ from harness.protocol.spec import RunSpec
 from results.migrations import MIGRATIONS, Migration
 from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conform, empty, with_metadata
 from results.status import read_meta
-from results.table_parts import parts_of
+from results.table_parts import Parts, parts_of
 from results.table_problems import check_columns, is_file, unreadable
 
 COMPRESSION = "lz4"  # against zstd: a tenth more bytes, written in four fifths of the time, read in half of it
@@ -72,38 +72,21 @@ class RunTables:
             return self.tables.rows(name)
         return int(self.tables[name].num_rows)
 
-    def batches(
-        self,
-        name: str,
-        columns: Sequence[str],
-        *,
-        text: Sequence[str] = (),
-        known: Sequence[str] = (),
-        unknown: Sequence[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """Some columns of table `name`, part by part; those of `text` dictionary-encoded.
-
-        Of a large table, parts are left out in which none of the columns `known` has a value, or all `unknown` have.
+    def batches(self, name: str, columns: Sequence[str], **which: Unpack[Parts]) -> Iterator[pa.RecordBatch]:
+        """Some columns of table `name`, part by part; of a large table, the parts that `which` asks for.
 
         Raises:
             SpecError: the table cannot be read.
         """
         if isinstance(self.tables, StoredTables):
-            yield from self.tables.batches(name, columns, text, known, unknown)
+            yield from self.tables.batches(name, columns, **which)
             return
-        yield from _encoded(self.tables[name].select(list(columns)), text)
+        yield from _encoded(self.tables[name].select(list(columns)), which.get("text", ()))
 
     def where(
-        self,
-        name: str,
-        columns: Sequence[str],
-        keep: Callable[[pa.RecordBatch], pa.Array],
-        *,
-        text: Sequence[str] = (),
-        known: Sequence[str] = (),
-        unknown: Sequence[str] = (),
+        self, name: str, columns: Sequence[str], keep: Callable[[pa.RecordBatch], pa.Array], **which: Unpack[Parts]
     ) -> pa.Table:
-        """Some columns of the rows of table `name` that `keep` says True of, part by part; the rest as in `batches`.
+        """Some columns of the rows of table `name` that `keep` says True of, part by part; `which` as in `batches`.
 
         Raises:
             SpecError: the table cannot be read.
@@ -111,7 +94,7 @@ class RunTables:
         schema = pa.schema([TABLES[name].field(column) for column in columns])
         kept = [
             pa.Table.from_batches([part]).cast(schema)
-            for batch in self.batches(name, columns, text=text, known=known, unknown=unknown)
+            for batch in self.batches(name, columns, **which)
             if (part := batch.filter(keep(batch))).num_rows
         ]
         return pa.concat_tables([schema.empty_table(), *kept])
@@ -168,14 +151,7 @@ class StoredTables(Mapping[str, pa.Table]):
         check_table(path, name)
         return int(pq.read_metadata(path).num_rows)
 
-    def batches(
-        self,
-        name: str,
-        columns: Sequence[str],
-        text: Sequence[str],
-        known: Sequence[str] = (),
-        unknown: Sequence[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, name: str, columns: Sequence[str], **which: Unpack[Parts]) -> Iterator[pa.RecordBatch]:
         """Some columns of a table, part by part: the next part is read while one is used.
 
         Raises:
@@ -183,9 +159,9 @@ class StoredTables(Mapping[str, pa.Table]):
         """
         path = table_path(self._run_dir, name)
         if name in self._ready or name not in self._names or check_table(path, name) != SCHEMA_VERSION:
-            yield from _encoded(self.part(name, columns), text)
+            yield from _encoded(self.part(name, columns), which.get("text", ()))
             return
-        yield from parts_of(path, columns, text=text, known=known, unknown=unknown)
+        yield from parts_of(path, columns, **which)
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:

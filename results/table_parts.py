@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,20 +11,28 @@ import pyarrow.parquet as pq
 from results.table_problems import check_columns, unreadable
 
 
-def parts_of(
-    path: Path, columns: Sequence[str], *, text: Sequence[str] = (), known: Sequence[str] = ()
-) -> Iterator[pa.RecordBatch]:
-    """Some columns of the table at `path`, those of `text` dictionary-encoded.
+class Parts(TypedDict, total=False):
+    """Which parts of a table are read, and how.
 
-    Where `known` names columns, parts in which none of them has a value are left out, by what the file says of itself.
+    Parts are left out, by what the file says of itself: where `known` names columns, those in which none of them has a
+    value; where `unknown` does, those in which all of them have one everywhere.
+    """
+
+    text: Sequence[str]  # columns that come dictionary-encoded
+    known: Sequence[str]
+    unknown: Sequence[str]
+
+
+def parts_of(path: Path, columns: Sequence[str], **which: Unpack[Parts]) -> Iterator[pa.RecordBatch]:
+    """Some columns of the table at `path`.
 
     Raises:
         SpecError: it cannot be read.
     """
     try:
-        with pq.ParquetFile(path, read_dictionary=list(text)) as file, ThreadPoolExecutor(1) as ahead:
+        with pq.ParquetFile(path, read_dictionary=list(which.get("text", ()))) as file, ThreadPoolExecutor(1) as ahead:
             check_columns(path, file.schema_arrow, columns)
-            groups = iter(_groups(file.metadata, known))
+            groups = iter(_groups(file.metadata, which.get("known", ()), which.get("unknown", ())))
 
             def following() -> Future[pa.Table] | None:
                 group = next(groups, None)
@@ -38,15 +47,19 @@ def parts_of(
         raise unreadable(path, error) from None
 
 
-def _groups(metadata: pq.FileMetaData, known: Sequence[str]) -> list[int]:
-    """The groups of rows in which one of the columns `known` may have a value; all where it names none."""
-    every = range(metadata.num_row_groups)
-    if not known:
-        return list(every)
-    places = [place for place in range(metadata.num_columns) if metadata.schema.column(place).path in known]
-    return [group for group in every if any(_may_hold(metadata.row_group(group).column(place)) for place in places)]
+def _groups(metadata: pq.FileMetaData, known: Sequence[str], unknown: Sequence[str]) -> list[int]:
+    """The groups of rows that may hold what is asked for; all where nothing is."""
+    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
 
+    def nulls(group: int, name: str) -> tuple[int | None, int]:
+        """How many of a group's rows have no value in a column (None: the file does not say), and of how many."""
+        column = metadata.row_group(group).column(places[name])
+        told = column.statistics
+        return (told.null_count if told is not None and told.has_null_count else None), column.num_values
 
-def _may_hold(column: pq.ColumnChunkMetaData) -> bool:
-    told = column.statistics
-    return told is None or not told.has_null_count or told.null_count < column.num_values
+    def asked(group: int) -> bool:
+        of_known, of_unknown = ([nulls(group, name) for name in names] for names in (known, unknown))
+        may_be = not known or any(missing is None or missing < rows for missing, rows in of_known)
+        return may_be and (not unknown or any(missing is None or missing > 0 for missing, _ in of_unknown))
+
+    return [group for group in range(metadata.num_row_groups) if asked(group)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow.compute as pc
 
 from harness.protocol.models import SHAPES
 from results.account import Account
@@ -268,10 +269,11 @@ def _ledgers(
     return tokens, counts
 
 
-def _prefilled(run: RunTables, window: Window) -> float | None:
-    turns = run.frame("turns")
-    inside = turns[turns["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")]
-    return _whole(inside["prompt_tokens"])
+def _prefilled(run: RunTables, window: Window) -> int | None:
+    turns = run.tables["turns"]
+    begun = pc.and_(pc.greater_equal(turns["start_ns"], window.start_ns), pc.less(turns["start_ns"], window.end_ns))
+    tokens = turns["prompt_tokens"].filter(begun)
+    return None if tokens.null_count or not len(tokens) else int(pc.sum(tokens).as_py())
 
 
 def _whole(column: "pd.Series[int]") -> int | None:

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.energy import run_gpus
 from results.gpu_errors import Xid, xids
 from results.gpu_sensors import gpu_pools
 from results.gpu_series import series_of
+from results.power import Series
 from results.sampling import SampledMean, window_mean
 from results.store import RunTables
 from results.window import Window
@@ -35,6 +35,7 @@ HELD_DOWN: Mapping[str, int] = {
     "heat": 0x20 | 0x40,
     "the power brake": 0x80,
 }
+THROTTLE = "throttle_reasons"
 ALL = "all"  # the pool of GPUs of which no process told its pool
 MOST_NOTES = 12
 ENOUGH = 0.9  # of the window must be covered by samples for a mean to stand for it
@@ -102,10 +103,22 @@ class SamplerCost:
         return ((self.ticks or 0) - self.late) / due if self.late is not None and due else None
 
 
-def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
-    """Every field that any GPU of the run has, per pool."""
-    pools = gpu_pools(run) or dict.fromkeys(run_gpus(run, {}) or (), ALL)
-    readings = series_of(run, sorted(pools), tuple(FIELDS))
+BusyReadings = Mapping[str, Mapping[str, Series]]  # GPU -> column
+
+
+def busy_readings(run: RunTables) -> BusyReadings:
+    """What `utilisation` and `held_down` look at, of the run's GPUs."""
+    return series_of(run, sorted(_pools(run)), (*FIELDS, THROTTLE))
+
+
+def _pools(run: RunTables) -> Mapping[str, str]:
+    return gpu_pools(run) or dict.fromkeys(run_gpus(run, {}) or (), ALL)
+
+
+def utilisation(run: RunTables, window: Window, readings: BusyReadings | None = None) -> tuple[PoolUtilisation, ...]:
+    """Every field that any GPU of the run has, per pool. `readings`, where they were read already: `busy_readings`."""
+    pools = _pools(run)
+    readings = busy_readings(run) if readings is None else readings
     refresh_s = _exporter_refresh(run)
     found = []
     for pool in sorted(set(pools.values())):
@@ -120,16 +133,12 @@ def utilisation(run: RunTables, window: Window) -> tuple[PoolUtilisation, ...]:
     return tuple(found)
 
 
-def held_down(run: RunTables, window: Window) -> dict[str, float]:
+def held_down(run: RunTables, window: Window, readings: BusyReadings | None = None) -> dict[str, float]:
     """Share of the window's readings, over the run's GPUs, in which each reason held the clocks down; those above 0."""
-    gpus = pa.array(list(gpu_pools(run)) or run_gpus(run, {}) or [], pa.string())
-
-    def taken(batch: pa.RecordBatch) -> pa.Array:
-        told = pc.and_(pc.is_in(batch.column("gpu"), gpus), batch.column("throttle_reasons").is_valid())
-        at = batch.column("mono_ns")
-        return pc.and_(told, pc.and_(pc.greater_equal(at, window.start_ns), pc.less(at, window.end_ns)))
-
-    bits = run.where("samples", ("mono_ns", "gpu", "throttle_reasons"), taken).column("throttle_reasons").to_numpy()
+    readings = busy_readings(run) if readings is None else readings
+    told = [series[THROTTLE] for series in readings.values()]
+    inside = [each.values[(each.times >= window.start_ns) & (each.times < window.end_ns)] for each in told]
+    bits = np.concatenate([np.empty(0), *inside]).astype(np.int64)
     shares = {name: float(np.mean((bits & mask) != 0)) for name, mask in HELD_DOWN.items()} if bits.size else {}
     return {name: share for name, share in shares.items() if share}
 
@@ -251,7 +260,8 @@ def _exporter_refresh(run: RunTables) -> float:
 
 def _growth(run: RunTables, name: str) -> int | None:
     """Errors that were added in the run, over all GPUs; a GPU that was reset counts from 0 again."""
-    read = run.where("samples", ("mono_ns", "gpu", name), lambda batch: batch.column(name).is_valid(), text=("gpu",))
+    columns = ("mono_ns", "gpu", name)
+    read = run.where("samples", columns, lambda batch: batch.column(name).is_valid(), text=("gpu",), known=(name,))
     rows = read.sort_by("mono_ns").select(["gpu", name]).to_pylist()
     if not rows:
         return None

@@ -100,6 +100,17 @@ def test_parts_without_any_of_the_columns_are_not_read(tmp_path: Path) -> None:
     assert found["ecc_corrected_errors"].times.size == 0
 
 
+def test_parts_in_which_nothing_is_missing_are_not_read(tmp_path: Path) -> None:
+    made = History("colocated", {"device": "cuda"})
+    for second in range(40):
+        made.add("samples", gpu=None if second == 33 else "GPU-0", mono_ns=ns(second), cpu_ratio=0.5)
+    run = stored(made.run(), tmp_path, 10)
+    (part,) = run.batches("samples", ("mono_ns", "gpu"), unknown=("gpu",))
+    assert part.column("mono_ns").to_pylist() == [ns(second) for second in range(30, 40)]
+    hosts = run.where("samples", ("mono_ns", "gpu"), lambda batch: batch.column("gpu").is_null(), unknown=("gpu",))
+    assert hosts.column("mono_ns").to_pylist() == [ns(33)]
+
+
 def test_a_table_of_an_older_writer_has_no_word_on_what_it_lacks(tmp_path: Path) -> None:
     """Statistics are not in every file: then every part is read."""
     path = tmp_path / "samples.parquet"

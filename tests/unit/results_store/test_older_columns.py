@@ -29,7 +29,7 @@ def test_every_way_of_reading_says_what_to_do(run_dir: Path) -> None:
         lambda: read_table(table_path(run_dir, OLD), OLD, columns=["start_ns", COLUMN]),
         lambda: stored[OLD],
         lambda: stored.part(OLD, [COLUMN]),
-        lambda: list(stored.batches(OLD, ["start_ns", COLUMN], ["trajectory_id"])),
+        lambda: list(stored.batches(OLD, ["start_ns", COLUMN], text=["trajectory_id"])),
     )
     for read in ways:
         with pytest.raises(SpecError) as raised:
