@@ -6,8 +6,11 @@ by a smoothed bootstrap of their residuals (Silverman and Young 1987, Biometrika
 together, by what some real run was off, and a little more; so the spread and how the parts vary together are those
 seen. Every made check is a new baseline and new candidates, judged by `bench check`'s own code.
 
+Nights that differ by more than their runs (--between): each night's parts are off by that much besides, half of the
+variance by the same amount for all parts. A baseline of several nights is held against the runs of one other night.
+
     python benchmarks/false_alarms.py --make 12 --framework verl --noise NEW      (the noise, made first)
-    python benchmarks/false_alarms.py [--noise NEW] [--record] [--figure docs/power-curve.svg]
+    python benchmarks/false_alarms.py [--noise NEW] [--between 0.05] [--record] [--figure docs/power-curve.svg]
 """
 
 import io
@@ -18,12 +21,14 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 from scipy.special import betaincinv
 from tracked import finish, options
 
+from results.baselines import between as model
 from results.baselines.check import Outcome, check
 from results.comparing.blame import Blame, blame
 from results.comparing.claims import GATE_RULE, GateRule
@@ -41,6 +46,8 @@ SMOOTHING = 0.5  # of the residuals' own spread: what is added to each, so that 
 LARGE = 0.01  # parts above this share of a step vary; those below are kept as they were
 OCCASIONS = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z")  # of the made baselines: what a check asks for
 SLOWER = (1.15, 1.05)
+NIGHT_RUNS = 3  # runs of a night, as the nightly workflow makes them
+NIGHTS = ((3, 1), (5, 1), (8, 1), (12, 1), (16, 8))  # of a baseline, and of the new runs
 CURVE = tuple(range(1, 21))  # per cent
 MOST = 200  # candidates
 
@@ -86,13 +93,27 @@ class Noise:
             rate_residuals=np.concatenate([_residuals(each) for each in work]),
         )
 
-    def draw(self, rng: np.random.Generator, count: int, name: str, *, slower: float = 1.0) -> list[RunMeasures]:
-        """Made runs, with the training of each `slower` times as long."""
+    def draw(
+        self,
+        rng: np.random.Generator,
+        count: int,
+        name: str,
+        *,
+        slower: float = 1.0,
+        nights: Sequence[str] = OCCASIONS,
+        between: float = 0.0,
+    ) -> list[RunMeasures]:
+        """Made runs, spread over `nights`, with the training of each `slower` times as long.
+
+        `between`: by how much nights differ, the standard deviation of each part's log.
+        """
         runs, parts = self.residuals.shape
+        off = math.sqrt(0.5) * between * (rng.normal(size=(len(nights), 1)) + rng.normal(size=(len(nights), parts)))
+        of_night = np.arange(count) % len(nights)
         spread = (self.residuals.T @ self.residuals / runs).reshape(parts, parts)
         picked = rng.integers(0, runs, count)
         more = rng.multivariate_normal(np.zeros(parts), SMOOTHING**2 * spread, count)
-        seconds = np.exp(self.means + (self.residuals[picked] + more) / np.sqrt(1 + SMOOTHING**2))
+        seconds = np.exp(self.means + off[of_night] + (self.residuals[picked] + more) / np.sqrt(1 + SMOOTHING**2))
         seconds[:, self.parts.index(PHASE)] *= slower
         made = []
         for place in range(count):
@@ -106,8 +127,8 @@ class Noise:
             for column, rate in enumerate(RATES):
                 tokens = (self.template.value(rate) or 0.0) * (self.template.value(STEP_TIME) or 0.0)
                 values[rate] = Value(tokens * float(np.exp(self.rate_residuals[picked[place], column])) / step)
-            occasion = OCCASIONS[place % len(OCCASIONS)]
-            made.append(replace(self.template, run_id=f"{name}-{place}", values=values, started_utc=occasion))
+            night = nights[of_night[place]]
+            made.append(replace(self.template, run_id=f"{name}-{place}", values=values, started_utc=night))
         return made
 
 
@@ -131,13 +152,15 @@ class Tally:
     blamed: int = 0
     shown: int = 0
 
-    def add(self, baseline: Sequence[RunMeasures], candidates: Sequence[RunMeasures]) -> None:
-        """One more check."""
+    def add(self, baseline: Sequence[RunMeasures], candidates: Sequence[RunMeasures], *, blames: bool = True) -> None:
+        """One more check; `blames`: and who is blamed, and whether the training's change is shown."""
         (cell,) = check(candidates, baseline, GATES)
         self.checks += 1
         self.failed += cell.outcome is Outcome.FAILED
         self.underpowered += any(gate.underpowered for gate in cell.gates)
         self.by_phase += any(gate.failed and gate.measure.name == PHASE for gate in cell.gates)
+        if not blames:
+            return
         found = blame(baseline, candidates)
         self.blamed += isinstance(found, Blame) and found.culprit is not None and found.culprit.name == PHASE
         contrast = compare([run.value(PHASE) for run in baseline], [run.value(PHASE) for run in candidates], "ratio")
@@ -205,6 +228,56 @@ def made_checks(
     return tally
 
 
+def nights_checks(
+    noise: Noise, count: int, nights: int, new_nights: int, between: float, *, slower: float = 1.0, seed: int = 3
+) -> tuple[Tally, Tally]:
+    """Made checks of NIGHT_RUNS new runs on each of `new_nights`, against as many on each of `nights` before.
+
+    Beside them, the same runs by a test that takes them as independent.
+    """
+    rng = np.random.default_rng((seed, nights, new_nights, round(1000 * slower)))
+    tally, plain, least = Tally(), Tally(), model.LEAST_OCCASIONS
+    for _ in range(count):
+        old = noise.draw(rng, NIGHT_RUNS * nights, "baseline", nights=_dates(0, nights), between=between)
+        new = noise.draw(
+            rng,
+            NIGHT_RUNS * new_nights,
+            "candidate",
+            slower=slower,
+            nights=_dates(nights, new_nights),
+            between=between,
+        )
+        tally.add(old, new, blames=False)
+        model.LEAST_OCCASIONS = MOST
+        try:
+            plain.add(old, new, blames=False)
+        finally:
+            model.LEAST_OCCASIONS = least
+    return tally, plain
+
+
+def _dates(first: int, count: int) -> list[str]:
+    begin = datetime(2026, 11, 1, 2, tzinfo=UTC)
+    return [(begin + timedelta(days=night)).isoformat() for night in range(first, first + count)]
+
+
+def between_nights(noise: Noise, count: int, between: float) -> dict[str, dict[str, float | int]]:
+    """False alarms of nights that differ, by how many nights there are; and those of a test that knows no nights."""
+    found: dict[str, dict[str, float | int]] = {}
+    for nights, new_nights in NIGHTS:
+        alike, plain = nights_checks(noise, count, nights, new_nights, between)
+        slow, _ = nights_checks(noise, max(1, count // 8), nights, new_nights, between, slower=1.15)
+        found[f"{nights} + {new_nights}"] = {
+            "checks": alike.checks,
+            "failed": alike.failed,
+            "failed_upper_95": round(upper_bound(alike.failed, alike.checks), 4),
+            "underpowered": alike.share(alike.underpowered),
+            "failed_without_the_model": plain.share(plain.failed),
+            "slower_15_failed": slow.share(slow.failed),
+        }
+    return found
+
+
 def runs_needed(sd: float, rule: GateRule = GATE_RULE, measures: int = len(GATES)) -> int | None:
     """Candidates that a check needs, with twice as many baseline runs, so that it is not underpowered.
 
@@ -252,6 +325,7 @@ def main() -> int:
     parser.add_argument("--checks", type=int, default=2000, help="made A/A checks (default: %(default)s)")
     parser.add_argument("--injected", type=int, default=500, help="checks of each slow-down (default: %(default)s)")
     parser.add_argument("--curve", type=int, default=300, help="checks of each point of the curve; 0: none")
+    parser.add_argument("--between", type=float, default=0.0, metavar="SD", help="how nights differ, e.g. 0.05; 0: not")
     parser.add_argument("--candidates", type=int, help="runs that are checked; default: as many as the noise needs")
     parser.add_argument("--baseline", type=int, help="runs of a made baseline; default: twice as many")
     parser.add_argument("--make", type=int, default=0, metavar="N", help="make N real runs first, and add to --noise")
@@ -276,6 +350,8 @@ def main() -> int:
         point = made_checks(noise, given.curve, *sizes, slower=1 + per_cent / 100, seed=2)
         curve[str(per_cent)] = {"found": point.share(point.by_phase), "shown": point.share(point.shown)}
     bound = upper_bound(alike.failed, alike.checks)
+    nights = between_nights(noise, given.checks, given.between) if given.between else {}
+    nights_keep = all(each["failed_upper_95"] <= 0.01 for each in nights.values())
     if given.figure and curve:
         about = (
             f"{runs[0].framework} {runs[0].placement}, noise of {len(runs)} runs; {sizes[0]} + {sizes[1]} runs a check"
@@ -305,10 +381,12 @@ def main() -> int:
             },
             "slower_5": {"failed": small.share(small.failed), "reported": small.share(small.shown)},
             "curve": curve,
+            "between": given.between,
+            "nights": nights,
             "candidates_needed": {f"{sd:.0%}": runs_needed(sd) for sd in (0.01, 0.02, 0.03, 0.05, 0.08, 0.15)},
             "limits": {"made_failed_upper_95": 0.01, "found_15": 0.95, "blamed_15": 0.95},
         },
-        ok=bound <= 0.01 and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,
+        ok=bound <= 0.01 and nights_keep and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,
         description=__doc__ or "",
         sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py"),
         record=given.record,
