@@ -4,7 +4,7 @@
 
 prints it beside what `bench` makes of the tables. The counting shares no code with it: from one moment at which
 anything begins or ends to the next, it looks at what is open and asks the questions of docs/measuring.md in order.
-Runs of one host, whose turns say their engine.
+Runs of one host. Where turns don't say their engine, its units are the engines that told how many requests they run.
 """
 
 import json
@@ -47,6 +47,7 @@ class Near:
     tools: list[Line]
     alive: list[str]
     turns_of: dict[str, list[Line]]
+    grain: str
 
 
 class Record:
@@ -89,6 +90,8 @@ class Record:
             if name:
                 told[turn["trajectory_id"]] = name
         self.engines = sorted(set(told.values()))
+        gpus = spec["gpus"]
+        self.replicas = max(int(gpus["rollout"]) // int(spec["rollout_tp"]), 1)
         self.readings: dict[str, list[Line]] = defaultdict(list)
         for path in sorted((run / "samples" / "engines").glob("*.jsonl")):
             for text in path.read_text().splitlines():
@@ -121,10 +124,13 @@ class Record:
             return "down"
         for phase in ("weight_sync", "offload"):
             for leaf in near.leaves:
-                mine = leaf["pool"] == "rollout" and leaf.get("unit") in (None, engine)
+                mine = leaf["pool"] == "rollout" and (near.grain == "pool" or leaf.get("unit") in (None, engine))
                 if leaf["phase"] == phase and mine and leaf["start_ns"] <= at < leaf["end_ns"]:
                     return phase
-        turns = [t for t in near.turns if t["engine"] == engine and t["start_ns"] <= at < t["end_ns"]]
+        turns = [t for t in near.turns if t["start_ns"] <= at < t["end_ns"]]
+        if near.grain != "engine":
+            return self.unnamed(engine, at, train, near, {turn["trajectory_id"] for turn in turns})
+        turns = [t for t in turns if t["engine"] == engine]
         if turns:
             return "queued" if all(self.unserved(engine, turn, at) for turn in turns) else "generating"
         mine_live, mine_in_tool, elsewhere = False, False, False
@@ -146,6 +152,50 @@ class Record:
         if not self.may_wait(at, train):
             return "other"
         return "agent" if self.placement == "colocated" else "wait_train"
+
+    def unnamed(self, engine: str, at: float, train: str, near: Near, asked: set[str]) -> str:
+        """The class of an engine by its own count, or of the pool by the clients' turns; `asked`: who has one open."""
+        alive = [name for name in near.alive if self.ended[name][0] <= at < self.ended[name][1]]
+        if near.grain == "pool":
+            if asked:
+                return "generating"
+        else:
+            row = self.nearest(engine, at)
+            if row is None and asked:
+                return "other"  # nothing tells whether it ran one of them
+            if row is not None and (row["running_requests"] or row.get("waiting_requests")):
+                return "generating" if row["running_requests"] else "queued"
+        free = [name for name in alive if name not in asked]
+        if free:
+            called = {t["trajectory_id"] for t in near.tools if t["start_ns"] <= at < t["end_ns"]}
+            return "tool_wait" if called & set(free) else "agent"
+        if alive:
+            return "empty"
+        if not self.may_wait(at, train):
+            return "other"
+        return "agent" if self.placement == "colocated" else "wait_train"
+
+    def nearest(self, engine: str, at: float) -> Line | None:
+        """The reading of an engine that speaks for a moment: the nearest, no farther than two periods."""
+        rows = self.readings.get(engine, [])
+        if len(rows) < 2:
+            return None
+        period = statistics.median(b["mono_ns"] - a["mono_ns"] for a, b in pairwise(rows))
+        row = min(rows, key=lambda each: abs(each["mono_ns"] - at))
+        return row if abs(row["mono_ns"] - at) <= 2 * period else None
+
+    def grain(self, low: int, high: int, turns: list[Line]) -> str:
+        """What a rollout unit is in this step: engine | metric | pool."""
+        answered = [t for t in turns if (t.get("attributes") or {}).get("generated_tokens") is not None]
+        if answered and all((t.get("attributes") or {}).get("engine") for t in answered):
+            return "engine"
+        told = [
+            engine
+            for engine in self.readings
+            if any(self.nearest(engine, at) for at in (low, high))
+            or any(low <= row["mono_ns"] < high for row in self.readings[engine])
+        ]
+        return "metric" if self.readings and len(told) == max(self.replicas, len(self.readings)) else "pool"
 
     def may_wait(self, at: float, train: str) -> bool:
         """Whether anything says that the rollout side waits for training."""
@@ -180,7 +230,10 @@ class Record:
         for turn in self.turns:
             turns_of[turn["trajectory_id"]].append(turn)
         alive = [name for name, (start, end) in self.ended.items() if start < high and end > low]
-        near = Near(inside(self.leaves), inside(self.turns), inside(self.tools), alive, turns_of)
+        turns = inside(self.turns)
+        near = Near(inside(self.leaves), turns, inside(self.tools), alive, turns_of, self.grain(low, high, turns))
+        pool = "both" if self.placement == "colocated" else "rollout"
+        units = {"engine": self.engines, "metric": sorted(self.readings), "pool": [pool]}[near.grain]
         moments = {low, high}
         for rows in (near.leaves, near.turns, near.tools):
             moments |= {row[key] for row in rows for key in ("start_ns", "end_ns")}
@@ -199,7 +252,7 @@ class Record:
             train = self.train(at, near.leaves)
             if self.placement != "colocated":
                 found["train"][train] += length
-            for engine in self.engines:
+            for engine in units:
                 name = self.rollout(engine, at, train, near)
                 found[engine][name] += length
                 if self.placement != "colocated" and train in ("train", "logprob", "host") and name != "other":
