@@ -20,6 +20,9 @@ MOST_STALE = 100  # a bound beyond it bounds nothing that is run, and takes as m
 @click.option("--price-per-kwh", type=float, metavar="PRICE")
 @click.option("--draws", type=int, default=48, show_default=True, help="Draws of what is not known.")
 @click.option("--updates", type=int, default=40, show_default=True, help="Updates simulated in each.")
+@click.option("--by", type=click.Choice(["goodput", "throughput", "power", "energy", "cost", "step"]),
+              help="Rank by this. Default: goodput; on CPU step.")  # fmt: skip
+@click.option("--jobs", type=int, help="Processes. Default: as many as cores, where the work is worth it.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 @click.option(
     "-o", "--out", metavar="DIRECTORY", callback=folder_named, help="Write plan.md, plan.json and the figure."
@@ -33,15 +36,19 @@ def command(
     price_per_kwh: float | None,
     draws: int,
     updates: int,
+    by: str | None,
+    jobs: int | None,
     seed: int,
     out: Path | None,
     runs_dir: Path,
 ) -> int:
     """Predict every placement, split and staleness bound from one RUN, or from a CALIBRATION (`bench calibrate -o`).
 
-    Each is simulated over the ranges of what is not known; the page ranks them by goodput, draws the front against
-    energy, and says which assumption decides and when async would not pay. Nothing in it is measured.
+    Each is simulated over the ranges of what is not known; the page ranks them, draws the front of goodput against
+    energy, and says which assumption decides and when async would not pay. Splits whose GPUs can't hold the training
+    are left out, with the arithmetic. Nothing in it is measured.
     """
+    from harness.cli.fitting import fitting
     from reports.planned.planned import plan_page, write_plan
     from results.cost import Prices
     from results.planner.calibration.constants import read
@@ -62,6 +69,7 @@ def command(
     tried = _bounds(bounds)
     if gpus is not None and gpus < 1:
         raise SpecError(f"gpus = {gpus}: allowed is 1 and more")
+    left_out: list[str] = []
     if calibration.device == "cpu":
         if prices.given:
             raise SpecError(f"price: {calibration.name} ran on CPU, which has no price per GPU hour; leave it out")
@@ -74,14 +82,24 @@ def command(
         asked += [Candidate(placement="async", **one, max_staleness=bound) for bound in tried]
     else:
         asked = candidates(calibration, gpus or calibration.gpus, tried)
+        if not any(one.placement != "colocated" for one in asked):
+            left_out.append(
+                f"no split of {gpus or calibration.gpus} GPUs leaves whole engines of {calibration.gpus_per_engine}: "
+                "only colocated is planned"
+            )
+        asked, words = fitting(calibration, asked)
+        left_out += words
     made = plan(
         calibration,
         asked,
         gpus=gpus or calibration.gpus,
+        by=by,
         draws=draws,
         updates=updates,
         seed=seed,
         prices=prices,
+        left_out=left_out,
+        jobs=jobs,
         progress=counted("simulations"),
     )
     click.echo("\n".join(plan_page(made)))

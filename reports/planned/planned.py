@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +16,10 @@ from reports.markdown import Footnotes, escape, number, percent, plural, seconds
 from results.comparing.measures import RunMeasures
 from results.planner.calibration.constants import SIMULATED
 from results.planner.candidates import ASYNC, COLOCATED
-from results.planner.plans import TIE, Plan, Prediction, Range, burden_of
-from results.planner.priors import POWER, STEP, priors_of
+from results.planner.plans import Deciding, Plan
+from results.planner.predictions import Prediction, Range
+from results.planner.priors import priors_of
+from results.planner.ranking import TIE, burden_of, worth_of
 from results.planner.score import FORMAT, Scored
 
 PICTURE = "front"
@@ -35,21 +38,13 @@ def plan_page(plan: Plan) -> list[str]:
     lines += [f"From {escape(calibration.name)} ({calibration.kind}).", ""]
     lines += [f"- {escape(word)}" for word in plan.words]
     lines += ["", *_table(plan, notes), ""]
-    lines += ["## What decides", "", f"Step time of {escape(plan.predictions[0].candidate.name)}:", ""]
-    rows = [
-        [escape(one.words), percent(one.share), f"{seconds(one.step_low_s)} to {seconds(one.step_high_s)}"]
-        for one in plan.deciding[:_DECIDING]
-    ]
-    if rows:
-        lines += [*table(["one at a time, at 10% and 90% of its range", "share", "step"], rows, "lrr"), ""]
-    else:
-        lines += ["Nothing it is made from has a range.", ""]
+    first = escape(plan.predictions[0].candidate.name)
+    lines += ["## What decides", "", f"Step time of {first}:", "", *_deciding(plan.deciding, "step", seconds)]
+    if plan.deciding_joules:
+        lines += [f"Joules a trajectory of {first}:", "", *_deciding(plan.deciding_joules, "J/trajectory", number)]
     lines += ["## Assumptions", ""]
     used = {name for one in plan.predictions for name in one.leans_on}
-    known = priors_of(calibration)
-    priors = [known[one.name] for one in STEP if one.name in used]
-    if calibration.watts_limit is not None:
-        priors += [one for name, one in POWER.items() if not any(key.endswith(f".{name}") for key in calibration.watts)]
+    priors = [one for name, one in priors_of(calibration).items() if name in used]
     for one in priors:
         held = one.constant
         spread = f"{number(held.low)} to {number(held.high)}, {number(held.value)} as it is"
@@ -63,13 +58,23 @@ def plan_page(plan: Plan) -> list[str]:
         lines.append("- none beside the calibration's own constants")
     lines += [
         "",
-        f"<sub>{plan.draws} draws of all ranges (Latin hypercube), {plan.updates} updates each, seed {plan.seed}; "
-        "medians, 80% intervals in brackets. Front: no other candidate has both more goodput and less "
+        f"<sub>Ranked by {plan.by} (--by). {plan.draws} draws of all ranges (Latin hypercube), {plan.updates} updates "
+        f"each, seed {plan.seed}; medians, 80% intervals in brackets. Front: no other candidate has both "
+        f"{'a shorter step' if calibration.device == 'cpu' else 'more goodput'} and less "
         f"{'energy' if plan.predictions[0].joules is not None else 'staleness'}; what differs by less than "
         f"{percent(TIE)} is taken as equal.</sub>",
         "",
     ]
     return [*lines, *notes.lines()]
+
+
+def _deciding(found: tuple[Deciding, ...], of: str, shown: Callable[[float], str]) -> list[str]:
+    rows = [
+        [escape(one.words), percent(one.share), f"{shown(one.low)} to {shown(one.high)}"] for one in found[:_DECIDING]
+    ]
+    if not rows:
+        return ["Nothing it is made from has a range.", ""]
+    return [*table(["one at a time, at 10% and 90% of its range", "share", of], rows, "lrr"), ""]
 
 
 def _what(plan: Plan) -> str:
@@ -89,6 +94,7 @@ def _table(plan: Plan, notes: Footnotes) -> list[str]:
         "",
         "candidate",
         "step",
+        f"throughput, tok/s/{_slot(plan)}",
         f"goodput, tok/s/{_slot(plan)}",
         "staleness",
         "beyond the bound",
@@ -105,12 +111,13 @@ def _table(plan: Plan, notes: Footnotes) -> list[str]:
     rows = []
     for one in plan.predictions:
         row = [
-            "**front**" if one.best else "unstable" if one.unstable else "",
+            "**front**" if one.best else "",
             escape(one.candidate.name),
             _range(one.step_s, seconds),
+            _range(one.throughput, number),
             _range(one.goodput, number),
-            number(one.staleness.value),
-            percent(one.late_share.value),
+            _range(one.staleness, number),
+            _range(one.late_share, percent),
             notes.unknown(unknown) if one.power_ratio is None else _range(one.power_ratio, percent),
             notes.unknown(unknown) if one.joules is None else _range(one.joules, number),
         ]
@@ -127,8 +134,9 @@ def _quicker(one: Prediction) -> str:
     return "" if one.quicker is None else f"{one.quicker:.0%} of draws"
 
 
-def _range(value: Range, shown: object) -> str:
-    assert callable(shown)
+def _range(value: Range, shown: Callable[[float], str]) -> str:
+    if value.low == value.high:
+        return shown(value.value)
     return f"{shown(value.value)} ({shown(value.low)} to {shown(value.high)})"
 
 
@@ -161,19 +169,25 @@ def document_of(plan: Plan) -> dict[str, object]:
         "draws": plan.draws,
         "updates": plan.updates,
         "seed": plan.seed,
+        "by": plan.by,
         "words": list(plan.words),
         "calibration": {name: getattr(calibration, name) for name in about} | {"work": dict(calibration.work)},
         "predictions": [{"name": one.candidate.name, **asdict(one)} for one in plan.predictions],
         "deciding": [asdict(one) for one in plan.deciding],
+        "deciding_joules": [asdict(one) for one in plan.deciding_joules],
     }
 
 
 def draw(plan: Plan) -> Figure:
-    """Goodput against joules a trajectory (without watts: against staleness), with 80 % bars; the front joined."""
+    """Goodput against joules a trajectory, with 80 % bars; the front joined.
+
+    Without watts: against staleness. On CPU, where goodput per process says nothing: updates per hour.
+    """
+    device = plan.calibration.device
     energy = all(one.joules is not None for one in plan.predictions)
     made = style.figure(5.6)
     what = _what(plan)
-    title = f"{what[0].upper()}{what[1:]}: goodput against {'energy' if energy else 'staleness'}, predicted"
+    title = f"{what[0].upper()}{what[1:]}: {_worth(plan)} against {'energy' if energy else 'staleness'}, predicted"
     foot = f"Predicted from {plan.calibration.name} ({plan.calibration.kind}). Bars: 80% of {plan.draws} draws."
     low, high = style.head(made, title, "Up and to the left is better; the line joins what no other beats.", foot)
     axes = made.add_axes((0.08, low + 0.09, 0.88, high - low - 0.11))
@@ -181,11 +195,13 @@ def draw(plan: Plan) -> Figure:
         x = one.joules if energy and one.joules is not None else one.staleness
         placement = one.candidate.placement
         colour = _COLOURS.get(placement, "#228833")
+        worth = worth_of(one, device)
+        low_y, high_y = _worth_interval(one, device)
         axes.errorbar(
             x.value,
-            one.goodput.value,
+            worth,
             xerr=[[x.value - x.low], [x.high - x.value]],
-            yerr=[[one.goodput.value - one.goodput.low], [one.goodput.high - one.goodput.value]],
+            yerr=[[worth - low_y], [high_y - worth]],
             fmt=_MARKS.get(placement, "^"),
             color=colour,
             alpha=1.0 if one.best else 0.45,
@@ -193,17 +209,29 @@ def draw(plan: Plan) -> Figure:
             markersize=6,
         )
     front = sorted(
-        (burden_of(one) if energy else one.staleness.value, one.goodput.value) for one in plan.predictions if one.best
+        (burden_of(one) if energy else one.staleness.value, worth_of(one, device))
+        for one in plan.predictions
+        if one.best
     )
     axes.plot([x for x, _ in front], [y for _, y in front], color=style.SOFT, linewidth=1, zorder=0)
     axes.set_xlabel("J per trained trajectory" if energy else "mean staleness, versions")
-    axes.set_ylabel(f"goodput, tokens/s/{_slot(plan)}")
+    axes.set_ylabel("updates/h" if device == "cpu" else f"goodput, tokens/s/{_slot(plan)}")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.08)
     _labels(plan, axes, energy=energy)
     style.bare(axes, keep=("bottom", "left"))
     axes.grid(color=style.RULE, linewidth=0.6)
     return made
+
+
+def _worth(plan: Plan) -> str:
+    return "updates per hour" if plan.calibration.device == "cpu" else "goodput"
+
+
+def _worth_interval(one: Prediction, device: str) -> tuple[float, float]:
+    if device == "cpu":
+        return 3600 / one.step_s.high, 3600 / one.step_s.low
+    return one.goodput.low, one.goodput.high
 
 
 def _labels(plan: Plan, axes: Axes, *, energy: bool) -> None:
@@ -223,7 +251,7 @@ def _labels(plan: Plan, axes: Axes, *, energy: bool) -> None:
         x = burden_of(one) if energy else one.staleness.value
         text = axes.annotate(
             one.candidate.name,
-            (x, one.goodput.value),
+            (x, worth_of(one, plan.calibration.device)),
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=9,

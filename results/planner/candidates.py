@@ -114,12 +114,23 @@ def _split(candidate: Candidate) -> tuple[int, int]:
 
 
 def predict(
-    calibration: Calibration, candidate: Candidate, shares: Shares, *, updates: int, seed: int, backend: str = "auto"
+    calibration: Calibration,
+    candidate: Candidate,
+    shares: Shares,
+    *,
+    updates: int,
+    seed: int,
+    recorded: bool = False,
+    backend: str = "auto",
 ) -> Result:
-    """Simulates one candidate with the constants and priors at these places of their ranges."""
+    """Simulates one candidate with the constants and priors at these places of their ranges.
+
+    `recorded`: with every trajectory that an async one trained on.
+    """
     made = scenario(calibration, candidate, shares, updates=updates, seed=seed)
     if calibration.device != "cpu" or candidate.placement != ASYNC:
-        return simulate(made, backend=backend)
+        ahead = (updates + _warm(candidate) + candidate.max_staleness + 1) * calibration.trajectories
+        return simulate(made, backend=backend, records=ahead if recorded and candidate.placement == ASYNC else 0)
     # An async run's constants hold what the two sides did to each other already.
     depth = 0.0 if calibration.placement == ASYNC else _place(calibration, priors.SHARED, shares)
     held_s = calibration.mechanism(ASYNC).held_s
@@ -166,19 +177,29 @@ def scenario(calibration: Calibration, candidate: Candidate, shares: Shares, *, 
         offload=Fixed(offload),
     )
     pools = _powered(pools, calibration, candidate, shares)
-    agent = constant("agent_s")
     return Scenario(
-        durations=Composed(
-            turns=calibration.turns,
-            generation=Empirical(tuple(tokens * base for tokens in calibration.turn_tokens)),
-            tool=Empirical(tuple(seconds + agent for seconds in calibration.tool_s)),
-        ),
+        durations=_durations(calibration, base, constant("agent_s")),
         policy=policy,
         pools=pools,
         batch_size=1 if whole else calibration.batch_size,
         horizon_updates=updates + _warm(candidate),
         warmup_updates=_warm(candidate),
         seed=seed,
+    )
+
+
+def _durations(calibration: Calibration, token_s: float, agent_s: float) -> Composed:
+    """Of trajectories. The agent's seconds of every turn are spread over the calls: no load slows them, as tools.
+
+    Where nothing calls a tool they are added to generation.
+    """
+    turns = sum(calibration.turns)
+    calls = turns - len(calibration.turns)
+    beside, within = (agent_s * turns / calls, 0.0) if calls else (0.0, agent_s)
+    return Composed(
+        turns=calibration.turns,
+        generation=Empirical(tuple(tokens * token_s + within for tokens in calibration.turn_tokens)),
+        tool=Empirical(tuple(seconds + beside for seconds in calibration.tool_s)),
     )
 
 
@@ -243,22 +264,47 @@ def _powered(pools: Pools, calibration: Calibration, candidate: Candidate, share
         return pools
 
     def watts(side: str, name: str) -> float:
-        pool = "both" if calibration.placement == COLOCATED else side
-        measured = calibration.watts.get(f"{pool}.{name}")
+        measured = _measured_watts(calibration, side, name)
         if measured is not None:
             return measured
         prior = priors.POWER.get(name, priors.POWER["idle"])
-        if prior.name == priors.POWER["idle"].name and "idle" in calibration.watts:
-            return calibration.watts["idle"]
         return min(limit, limit * calibration.power_scale * prior.at(shares.get(prior.name, 0.5)))
 
+    # Logprob and host are one stretch of the simulated trainer: by their seconds, each with its own power.
+    seconds = {
+        name: calibration.constants[f"{name}_s"].at(shares.get(f"{name}_s", 0.5)) for name in ("logprob", "host")
+    }
+    if priors.TRAIN.name in needed(calibration, candidate):
+        exponent = _place(calibration, priors.TRAIN, shares)
+        seconds["logprob"] *= (calibration.train_gpus / candidate.train_gpus) ** exponent
+    train = {name: watts("train", name) for name in TRAIN_CLASSES}
+    if (both := sum(seconds.values())) > 0:
+        train["logprob"] = sum(length * watts("train", name) for name, length in seconds.items()) / both
     return replace(
         pools,
         train_gpus=candidate.train_gpus,
         rollout_gpus=candidate.rollout_gpus,
-        train_watts={name: watts("train", name) for name in TRAIN_CLASSES},
+        train_watts=train,
         rollout_watts={name: watts("rollout", name) for name in ROLLOUT_CLASSES},
     )
+
+
+def _measured_watts(calibration: Calibration, side: str, name: str) -> float | None:
+    pool = "both" if calibration.placement == COLOCATED else side
+    measured = calibration.watts.get(f"{pool}.{name}")
+    if measured is None and name not in priors.POWER:  # one of those that wait
+        return calibration.watts.get("idle")
+    return measured
+
+
+def powered_by(calibration: Calibration) -> tuple[str, ...]:
+    """The priors of power that every prediction leans on: of the classes whose watts were not measured."""
+    if calibration.device == "cpu" or calibration.watts_limit is None:
+        return ()
+    sides = [*(("train", name) for name in (*TRAIN_CLASSES, "host")), *(("rollout", name) for name in ROLLOUT_CLASSES)]
+    unknown = [name for side, name in sides if _measured_watts(calibration, side, name) is None]
+    names = [priors.POWER.get(name, priors.POWER["idle"]).name for name in unknown]
+    return tuple(dict.fromkeys(names))
 
 
 def centre(calibration: Calibration) -> dict[str, float]:

@@ -21,6 +21,7 @@ from results.planner.result import (
     AT_TAKE_MOVED,
     Histogram,
     Ledger,
+    Records,
     Result,
 )
 
@@ -47,6 +48,7 @@ class _Life:
     """A trajectory: its seconds of generation and tool in turn, where it is in them, and versions at its start."""
 
     seconds: list[float]
+    number: int
     group: int
     version: int
     taken: int
@@ -114,6 +116,7 @@ class _Machine:
         self.taken_s: list[float] = []
         self.ended_s: list[float] = []
         self.queue: list[int] = []
+        self.records: list[list[float]] = []  # start, end, version and update of each trajectory, by number
         self.warm: _Counts | None = None if scenario.warmup_updates else _Counts()
 
     def play(self) -> None:
@@ -132,8 +135,9 @@ class _Machine:
                 rows = flat.reshape(CHUNK, -1)
                 self.drawn = [row[: 2 * count - 1].tolist() for row, count in zip(rows, turns, strict=True)]
             number = self.next
-            life = _Life(self.drawn[number - self.first], number // self.group, self.visible, self.taken)
+            life = _Life(self.drawn[number - self.first], number, number // self.group, self.visible, self.taken)
             self.lives[number] = life
+            self.records.append([self.count.now, math.nan, self.visible, -1])
             self.members.setdefault(life.group, []).append(life)
             self.left[life.group] = self.left.get(life.group, self.group)
             heapq.heappush(self.generating, (self.gen + life.seconds[0], number))
@@ -149,6 +153,7 @@ class _Machine:
                 self.count.start.append(age)
                 self.count.moved.append(self.taken - life.taken)
                 self.count.violations += age > self.bound
+                self.records[life.number][3] = self.taken + 1
         self.taken_s.append(self.count.now)
         self.queue.append(len(self.finished) * self.group)
         self.trainer, self.part = _TRAINING, 0
@@ -211,6 +216,7 @@ class _Machine:
             heapq.heappush(self.waiting, (self.count.now + life.seconds[life.place], number))
             return
         del self.lives[number]
+        self.records[number][1] = self.count.now
         self.count.finish.append(self.visible - life.version)
         self.left[life.group] -= 1
         if not self.left[life.group]:
@@ -284,6 +290,18 @@ def simulate_on_one_machine(scenario: Scenario, sharing: Sharing) -> Result:
         rollout_s=_since(count.rollout, before.rollout),
         energy_j={},
         unstable=False,  # admission bounds what starts
+        records=_records(machine.records),
+    )
+
+
+def _records(rows: list[list[float]]) -> Records:
+    start, end, version, update = np.array(rows).T
+    return Records(
+        start_s=start,
+        end_s=end,
+        worker=np.full(len(rows), -1, dtype=np.int64),  # workers have no numbers here
+        version=version.astype(np.int64),
+        update=update.astype(np.int64),
     )
 
 

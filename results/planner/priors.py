@@ -34,7 +34,7 @@ def _prior(
 
 BEYOND = _prior(
     "generation_beyond_seen",
-    "how generation slows with more sequences on an engine than were seen",
+    "how generation slows with more sequences on an engine than the calibration has seen",
     0.5,
     0.0,
     1.0,
@@ -50,7 +50,7 @@ TRAIN = _prior(
 )
 SYNC = _prior(
     "another_sync_mechanism",
-    "a weight sync by another mechanism than was measured, as a multiple of the measured one",
+    "a weight sync by another mechanism than the calibrated system's, as a multiple of that",
     1.0,
     1 / 6,
     6.0,
@@ -59,7 +59,7 @@ SYNC = _prior(
 )
 SYNC_START = _prior(
     "sync_between_processes",
-    "what a weight sync between processes takes before it moves anything, where the measured one stayed in its process",
+    "what a weight sync between processes takes before it moves anything, where the calibrated one stayed in one",
     0.1,
     0.02,
     0.5,
@@ -70,7 +70,7 @@ SYNC_START = _prior(
 )
 SYNC_SPLIT = _prior(
     "sync_of_another_split",
-    "a weight sync between other numbers of GPUs than were measured, as a multiple of the measured one",
+    "a weight sync between other numbers of GPUs than the calibrated system's, as a multiple of that",
     1.0,
     0.5,
     2.0,
@@ -79,7 +79,7 @@ SYNC_SPLIT = _prior(
 )
 OFFLOAD = _prior(
     "offload_on_shared_gpus",
-    "what moving states off shared GPUs and back takes, as a share of training, where the measured system did not",
+    "what moving states off shared GPUs and back takes, as a share of training, where the calibrated system did not",
     0.1,
     0.0,
     0.5,
@@ -103,6 +103,9 @@ POWER = {
     "train": _prior("power_train", "power while training", 0.75, 0.55, 0.95, "large matrix products"),
     "logprob": _prior("power_logprob", "power in the logprob forward", 0.65, 0.4, 0.9, "as training, shorter kernels"),
     "weight_sync": _prior("power_weight_sync", "power in a weight sync", 0.2, 0.13, 0.35, "copies"),
+    "host": _prior(
+        "power_host", "power in reward, advantage, data and handing over", 0.15, 0.1, 0.3, "the GPUs mostly wait"
+    ),
     "idle": _prior("power_idle", "power while waiting", 0.15, 0.1, 0.2, "an H100 with a context, nothing running"),
 }
 STEP = (BEYOND, TRAIN, SYNC, SYNC_START, SYNC_SPLIT, OFFLOAD, SHARED)  # those of a step's time

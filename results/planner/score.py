@@ -2,12 +2,14 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.protocol.errors import SpecError
 from results.comparing.measures import RunMeasures
+from results.planner.calibration.constants import PUBLISHED
 
 FORMAT = 1
 NORMAL_90 = 1.2815515655446004  # quantile of the normal distribution: half of an 80 % interval, in its deviations
@@ -62,8 +64,7 @@ def score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]
 
 def _score(document: dict[str, Any], run: RunMeasures) -> tuple[str, list[Scored]]:
     planned = document.get("calibration", {})
-    digest = planned.get("work_digest", "")
-    if digest and (differs := _other_work(planned, run)):
+    if differs := _other_work(planned, run):
         raise SpecError(f"{run.run_id}: its work is not that of {planned.get('name')} ({differs}): nothing to score")
     gpus = _split(run)
     for one in document["predictions"]:
@@ -97,14 +98,29 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def _other_work(planned: dict[str, Any], run: RunMeasures) -> str:
-    """In what the run differs from what was calibrated, in words; another seed is another draw of the same work."""
-    names = ("framework", "model", "batch_size", "group_size")
-    before = {**planned.get("work", {}), **{name: str(planned.get(name) or "") for name in names}}
-    now = {**run.work, "framework": run.framework, "model": run.model}
+    """In what the run differs from what was calibrated, in words; another seed is another draw of the same work.
+
+    Only what both know is compared: published phases name no framework, and often neither model nor groups.
+    """
+    before = {**planned.get("work", {})}
+    before |= {name: str(planned.get(name) or "") for name in ("framework", "model", "device")}
+    now = {**run.work, "framework": run.framework, "model": run.model, "device": run.device}
+    if planned.get("source") == PUBLISHED:
+        # Of a table's row it is certain how many trajectories a step has, and not how they are grouped.
+        before["trajectories a step"] = _trajectories(planned)
+        now["trajectories a step"] = _trajectories(run.work)
+    else:
+        before |= {name: str(planned.get(name) or "") for name in ("batch_size", "group_size")}
     both = sorted(set(before) & set(now) - {"seed"})
-    other = [name for name in both if before[name] and before[name] != now[name]]
+    other = [name for name in both if before[name] and now[name] and before[name] != now[name]]
     short = {name: len(before[name]) + len(now[name]) <= _SHORT for name in other}
     return ", ".join(f"{name}: {before[name]} and {now[name]}" if short[name] else name for name in other)
+
+
+def _trajectories(about: Mapping[str, Any]) -> str:
+    """In a step; "" where it isn't known."""
+    sizes = [about.get("batch_size"), about.get("group_size")]
+    return "" if None in sizes else str(math.prod(int(str(one)) for one in sizes))
 
 
 def _split(run: RunMeasures) -> tuple[int, int]:

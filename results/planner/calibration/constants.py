@@ -109,6 +109,8 @@ class Calibration:
     unseen: tuple[str, ...] = ()  # what this calibration can't tell
     work_digest: str = ""
     work: Mapping[str, str] = field(default_factory=dict)  # what the digest is of, as text
+    gpu_bytes: int | None = None  # memory of one GPU, the smallest
+    offload: str = ""  # what the run moved off its GPUs, as its spec says; "" unknown
     laws: str = "seen"  # where turns, tokens and seconds of tools are from: seen | planned (the preset's own law)
     cores: Mapping[str, Constant] = field(default_factory=dict)  # on CPU: share of all cores in use, by class
     contention: Constant | None = None  # on CPU: what that tells of two sides at once

@@ -35,6 +35,8 @@ class Published:
     model: str = ""
     power_ratio: float | None = None
     watts_limit: float | None = None
+    group_size: int = 1
+    gpu_bytes: int | None = None  # memory of one GPU
 
 
 def calibrate_phases(row: Published) -> Calibration:
@@ -79,8 +81,8 @@ def calibrate_phases(row: Published) -> Calibration:
         placement="colocated",
         framework="",
         model=row.model,
-        batch_size=row.trajectories,
-        group_size=1,
+        batch_size=row.trajectories // row.group_size,
+        group_size=row.group_size,
         train_gpus=row.gpus,
         rollout_gpus=row.gpus,
         gpus_per_engine=row.gpus_per_engine,
@@ -91,6 +93,7 @@ def calibrate_phases(row: Published) -> Calibration:
         step_s=math.fsum(row.phases.values()),
         power_ratio=row.power_ratio,
         watts_limit=row.watts_limit,
+        gpu_bytes=row.gpu_bytes,
         unseen=(
             "generation at any other load, and whether the printed load was bound by memory or by arithmetic",
             f"training on fewer than {row.gpus} GPUs",
@@ -184,9 +187,18 @@ def _check(row: Published) -> None:
     for name, value in row.phases.items():
         if not (math.isfinite(value) and value >= 0) or (value == 0 and name in ("generate", "train")):
             raise SpecError(f"phases: {name} = {value:g}: allowed are seconds above 0")
-    for name, count in (("batch", row.trajectories), ("gpus", row.gpus), ("gpus-per-engine", row.gpus_per_engine)):
+    for name, count in (
+        ("batch", row.trajectories),
+        ("group", row.group_size),
+        ("gpus", row.gpus),
+        ("gpus-per-engine", row.gpus_per_engine),
+    ):
         if count < 1:
             raise SpecError(f"{name} = {count}: allowed is 1 and more")
+    if row.trajectories % row.group_size:
+        raise SpecError(f"group = {row.group_size}: {row.trajectories} trajectories are no whole number of groups")
+    if row.gpu_bytes is not None and row.gpu_bytes <= 0:
+        raise SpecError("gpu-gib: allowed is a number above 0")
     if row.gpus % row.gpus_per_engine:
         raise SpecError(f"gpus-per-engine = {row.gpus_per_engine}: {row.gpus} GPUs are no whole number of engines")
     for name, size in (("tool-s", row.tool_s), ("turn-tokens", row.turn_tokens), ("watts-limit", row.watts_limit)):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import Device, Placement
@@ -72,6 +73,8 @@ def calibrate_run(run: RunTables, found: RunFigures | None = None) -> Calibratio
         unseen=tuple(_unseen(run, fit)),
         work_digest=spec.work_digest,
         work=measured.work,
+        gpu_bytes=_gpu_bytes(run),
+        offload=spec.offload.value,
         cores=cores,
         contention=contention(cores, _cores(run)),
         mechanisms=mechanisms_of(spec),
@@ -277,6 +280,11 @@ def _unseen(run: RunTables, fit: Fit) -> list[str]:
             else "how far training and generation slow each other on the same cores"
         )
     return said
+
+
+def _gpu_bytes(run: RunTables) -> int | None:
+    least = pc.min(run.tables["samples"].column("memory_total_bytes")).as_py()
+    return None if least is None else int(least)
 
 
 def _cores(run: RunTables) -> int | None:

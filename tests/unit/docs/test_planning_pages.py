@@ -15,7 +15,8 @@ from results.planner import candidates, priors
 from results.planner.calibration.constants import Calibration, read, write
 from results.planner.calibration.from_phases import Published, calibrate_phases
 from results.planner.candidates import Candidate, centre, predict
-from results.planner.plans import DRAWS, LOW, PAYS, UPDATES, plan
+from results.planner.plans import DRAWS, PAYS, UPDATES, plan
+from results.planner.predictions import LOW
 
 DOCS = Path(__file__).parents[3] / "docs"
 PLANNER = (DOCS / "planner.md").read_text(encoding="utf-8")
@@ -44,7 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Calibration:
 def test_the_example_s_command_has_the_example_s_numbers() -> None:
     phases = ",".join(f"{name}={value:g}" for name, value in PHASES.items())
     assert f"bench calibrate --phases {phases} --batch 24 --gpus 8" in PLANNER
-    assert "--power 0.346 --watts-limit 700 -o study.json" in PLANNER
+    assert "--power 0.346 --watts-limit 700 --model random:qwen3-14b --gpu-gib 80 -o study.json" in PLANNER
     assert "bench plan study.json --gpus 8 --max-staleness 1" in PLANNER
 
 
@@ -53,7 +54,8 @@ def test_the_example_s_rows_are_what_a_plan_prints(study: Calibration) -> None:
     printed = plan_page(made)
     for candidate in (COLOCATED, ASYNC):
         own = cells(printed, candidate.name)
-        assert cells(PLANNER.splitlines(), candidate.name) == [*own[:3], *own[4:]]  # the page leaves staleness out
+        name, step, _, goodput, _, *rest = own  # the page leaves throughput and staleness out
+        assert cells(PLANNER.splitlines(), candidate.name) == [name, step, goodput, *rest]
     step = next(one.step_s for one in made.predictions if one.candidate == ASYNC)
     assert f"is {step.low:.0f} to {step.high:.0f} s, around {step.value:.0f} s" in PROSE
     assert not step.low <= PUBLISHED_S <= step.high, "the page says that the plan does not hold the published row"
@@ -71,7 +73,7 @@ def test_the_bounds_and_the_worst_corner_are_as_told(study: Calibration) -> None
 def test_every_prior_stands_on_the_page_with_its_range() -> None:
     (table,) = re.findall(r"^\| prior \|.*?\n(?=\n)", PLANNER, flags=re.MULTILINE | re.DOTALL)
     told = [row.split("|")[2].strip() for row in table.splitlines()[2:]]
-    every = [priors.BEYOND, priors.TRAIN, priors.SYNC, priors.SHARED, *priors.POWER.values()]
+    every = [*priors.STEP, *priors.POWER.values()]
 
     def shown(value: float) -> str:
         return f"1/{1 / value:g}" if value == 1 / 6 else f"{value:g}"

@@ -63,6 +63,27 @@ def test_a_run_that_the_plan_does_not_know_is_refused(runs, tmp_path, capsys):
         assert said in error
 
 
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"device": "cuda"}, "device: cuda and cpu"),
+        ({"device": "cpu", "model": "random:qwen3-14b"}, "model: random:qwen3-14b and tiny"),
+        ({"device": "cpu", "batch_size": 24, "group_size": 1}, "trajectories a step: 24 and 8"),
+    ],
+)
+def test_a_published_row_s_plan_is_for_its_own_work(runs, about, said):
+    """It has no digest: what it does know must be the run's."""
+    known = {"source": "published", "name": "row", "model": "", "framework": "", "work_digest": "", **about}
+    with pytest.raises(SpecError, match=said):
+        score({"format": FORMAT, "calibration": known, "predictions": []}, measures_of(runs["async"]))
+
+
+def test_groups_that_a_published_row_does_not_tell_are_not_held_against_it(runs):
+    known = {"source": "published", "name": "row", "device": "cpu", "batch_size": 8, "group_size": 1}
+    with pytest.raises(SpecError, match="not among the plan's candidates"):
+        score({"format": FORMAT, "calibration": known, "predictions": []}, measures_of(runs["async"]))
+
+
 @pytest.mark.parametrize("spoil", [{"predictions": [{}]}, {"predictions": 3}, {"calibration": None}])
 def test_a_damaged_plan_is_said(runs, tmp_path, spoil, capsys):
     path = tmp_path / "plan.json"
