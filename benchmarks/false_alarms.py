@@ -6,11 +6,13 @@ by a smoothed bootstrap of their residuals (Silverman and Young 1987, Biometrika
 together, by what some real run was off, and a little more; so the spread and how the parts vary together are those
 seen. Every made check is a new baseline and new candidates, judged by `bench check`'s own code.
 
-Nights that differ by more than their runs (--between): each night's parts are off by that much besides, half of the
-variance by the same amount for all parts. A baseline of several nights is held against the runs of one other night.
+Nights that differ by more than their runs are a study of their own (--between): each night's parts are off by that
+much besides, half of the variance by the same amount for all parts. A baseline of several nights is held against the
+runs of other nights.
 
     python benchmarks/false_alarms.py --make 12 --framework verl --noise NEW      (the noise, made first)
-    python benchmarks/false_alarms.py [--noise NEW] [--between 0.05] [--record] [--figure docs/power-curve.svg]
+    python benchmarks/false_alarms.py [--noise NEW] [--record] [--figure docs/power-curve.svg]
+    python benchmarks/false_alarms.py [--noise NEW] [--record] --between 0.05
 """
 
 import io
@@ -278,6 +280,27 @@ def between_nights(noise: Noise, count: int, between: float) -> dict[str, dict[s
     return found
 
 
+def study_nights(noise: Noise, count: int, between: float, record: bool) -> int:
+    """The study of nights that differ, printed."""
+    nights = between_nights(noise, count, between)
+    base = noise.template
+    return finish(
+        "false_alarms_between_nights",
+        {
+            "cell": f"{base.framework} {base.placement} {base.device}",
+            "runs": len(noise.residuals),
+            "between": between,
+            "runs_a_night": NIGHT_RUNS,
+            "nights": nights,
+            "limits": {"failed_upper_95": 0.01},
+        },
+        ok=all(each["failed_upper_95"] <= 0.01 for each in nights.values()),
+        description=__doc__ or "",
+        sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py"),
+        record=record,
+    )
+
+
 def runs_needed(sd: float, rule: GateRule = GATE_RULE, measures: int = len(GATES)) -> int | None:
     """Candidates that a check needs, with twice as many baseline runs, so that it is not underpowered.
 
@@ -339,6 +362,8 @@ def main() -> int:
     runs = [run for run in load_baseline(given.noise) if not run.problems]
     noise = Noise.of(runs)
     spread = {part: float(s) for part, s in zip(noise.parts, np.sqrt((noise.residuals**2).mean(axis=0)), strict=True)}
+    if given.between:
+        return study_nights(noise, given.checks, given.between, given.record)
     candidates = given.candidates or runs_needed(spread[PHASE]) or MOST
     sizes = (given.baseline or 2 * candidates, candidates)
     base = noise.template
@@ -350,8 +375,6 @@ def main() -> int:
         point = made_checks(noise, given.curve, *sizes, slower=1 + per_cent / 100, seed=2)
         curve[str(per_cent)] = {"found": point.share(point.by_phase), "shown": point.share(point.shown)}
     bound = upper_bound(alike.failed, alike.checks)
-    nights = between_nights(noise, given.checks, given.between) if given.between else {}
-    nights_keep = all(each["failed_upper_95"] <= 0.01 for each in nights.values())
     if given.figure and curve:
         about = (
             f"{runs[0].framework} {runs[0].placement}, noise of {len(runs)} runs; {sizes[0]} + {sizes[1]} runs a check"
@@ -381,12 +404,10 @@ def main() -> int:
             },
             "slower_5": {"failed": small.share(small.failed), "reported": small.share(small.shown)},
             "curve": curve,
-            "between": given.between,
-            "nights": nights,
             "candidates_needed": {f"{sd:.0%}": runs_needed(sd) for sd in (0.01, 0.02, 0.03, 0.05, 0.08, 0.15)},
             "limits": {"made_failed_upper_95": 0.01, "found_15": 0.95, "blamed_15": 0.95},
         },
-        ok=bound <= 0.01 and nights_keep and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,
+        ok=bound <= 0.01 and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,
         description=__doc__ or "",
         sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py"),
         record=given.record,
