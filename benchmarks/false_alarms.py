@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+from run_noise import OCCASIONS, PHASE, STEP_TIME, Noise
 from scipy.special import betaincinv
 from tracked import finish, options
 
@@ -35,112 +36,17 @@ from results.baselines.check import Outcome, check
 from results.comparing.blame import Blame, blame
 from results.comparing.claims import GATE_RULE, GateRule
 from results.comparing.kept import load_baseline, measures_of, write_measures
-from results.comparing.measures import PARTS, RunMeasures, Value
+from results.comparing.measures import RunMeasures
 from results.comparing.welch import compare, detectable_shift, t_quantile
 from results.store import is_run_folder
 
 NOISE = Path(__file__).with_name("noise")
-PHASE = "phase_train_s"
-STEP_TIME = "step_time_s"
 GATES = {STEP_TIME: None, PHASE: None, "goodput_tokens_per_s_gpu": None}
-RATES = ("throughput_tokens_per_s_gpu", "goodput_tokens_per_s_gpu")
-SMOOTHING = 0.5  # of the residuals' own spread: what is added to each, so that no two runs are equal
-LARGE = 0.01  # parts above this share of a step vary; those below are kept as they were
-OCCASIONS = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z")  # of the made baselines: what a check asks for
 SLOWER = (1.15, 1.05)
 NIGHT_RUNS = 3  # runs of a night, as the nightly workflow makes them
 NIGHTS = ((3, 1), (5, 1), (8, 1), (12, 1), (16, 8))  # of a baseline, and of the new runs
 CURVE = tuple(range(1, 21))  # per cent
 MOST = 200  # candidates
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """What real runs of one cell were: their mean parts and rates, and each run's residuals (of logs), by part."""
-
-    template: RunMeasures
-    parts: tuple[str, ...]
-    means: np.ndarray
-    rest_s: float  # of a step: parts too small to vary
-    residuals: np.ndarray  # runs x parts
-    rate_residuals: np.ndarray  # runs x rates: of rate x step time, tokens a step
-
-    @classmethod
-    def of(cls, runs: Sequence[RunMeasures]) -> "Noise":
-        """The noise of runs of one cell; of several cells, pooled: each run's residuals about its own cell's mean.
-
-        What is made is a run of the cell with the most runs; its parts vary that are large there and known everywhere.
-        """
-        cells: dict[tuple[str, int], list[RunMeasures]] = {}
-        for run in runs:
-            cells.setdefault((run.spec_digest, run.steps), []).append(run)
-        several = [each for each in cells.values() if len(each) > 1]
-        if not several:
-            raise SystemExit("no cell with two runs or more: how runs vary is not seen")
-        base = max(several, key=len)
-        table = _table(base)
-        small = table.mean(axis=0) <= LARGE * table.sum(axis=1).mean()
-        vary = ~small & np.all([(_table(each) > 0).all(axis=0) for each in several], axis=0)
-        logs = [np.log(_table(each)[:, vary]) for each in several]
-        work = [
-            np.log([[(run.value(name) or np.nan) * (run.value(STEP_TIME) or np.nan) for name in RATES] for run in each])
-            for each in several
-        ]
-        return cls(
-            template=base[0],
-            parts=tuple(part.name for part, varies in zip(PARTS, vary, strict=True) if varies),
-            means=np.log(table[:, vary]).mean(axis=0),
-            rest_s=float(table[:, ~vary].sum(axis=1).mean()),
-            residuals=np.concatenate([_residuals(each) for each in logs]),
-            rate_residuals=np.concatenate([_residuals(each) for each in work]),
-        )
-
-    def draw(
-        self,
-        rng: np.random.Generator,
-        count: int,
-        name: str,
-        *,
-        slower: float = 1.0,
-        nights: Sequence[str] = OCCASIONS,
-        between: float = 0.0,
-    ) -> list[RunMeasures]:
-        """Made runs, spread over `nights`, with the training of each `slower` times as long.
-
-        `between`: by how much nights differ, the standard deviation of each part's log.
-        """
-        runs, parts = self.residuals.shape
-        off = math.sqrt(0.5) * between * (rng.normal(size=(len(nights), 1)) + rng.normal(size=(len(nights), parts)))
-        of_night = np.arange(count) % len(nights)
-        spread = (self.residuals.T @ self.residuals / runs).reshape(parts, parts)
-        picked = rng.integers(0, runs, count)
-        more = rng.multivariate_normal(np.zeros(parts), SMOOTHING**2 * spread, count)
-        seconds = np.exp(self.means + off[of_night] + (self.residuals[picked] + more) / np.sqrt(1 + SMOOTHING**2))
-        seconds[:, self.parts.index(PHASE)] *= slower
-        made = []
-        for place in range(count):
-            step = float(seconds[place].sum()) + self.rest_s
-            values = dict(self.template.values)
-            for part in PARTS:
-                values[part.name] = Value(0.0)
-            values |= {part: Value(float(s)) for part, s in zip(self.parts, seconds[place], strict=True)}
-            values["phase_other_s"] = Value(self.rest_s)
-            values[STEP_TIME] = Value(step)
-            for column, rate in enumerate(RATES):
-                tokens = (self.template.value(rate) or 0.0) * (self.template.value(STEP_TIME) or 0.0)
-                values[rate] = Value(tokens * float(np.exp(self.rate_residuals[picked[place], column])) / step)
-            night = nights[of_night[place]]
-            made.append(replace(self.template, run_id=f"{name}-{place}", values=values, started_utc=night))
-        return made
-
-
-def _table(runs: Sequence[RunMeasures]) -> np.ndarray:
-    return np.array([[run.value(part.name) or 0.0 for part in PARTS] for run in runs])
-
-
-def _residuals(logs: np.ndarray) -> np.ndarray:
-    """About their own mean, and so too small by what that mean took: put right."""
-    return (logs - logs.mean(axis=0)) * np.sqrt(len(logs) / (len(logs) - 1))
 
 
 @dataclass(slots=True)
@@ -240,13 +146,13 @@ def nights_checks(
     rng = np.random.default_rng((seed, nights, new_nights, round(1000 * slower)))
     tally, plain, least = Tally(), Tally(), model.LEAST_OCCASIONS
     for _ in range(count):
-        old = noise.draw(rng, NIGHT_RUNS * nights, "baseline", nights=_dates(0, nights), between=between)
+        old = noise.draw(rng, NIGHT_RUNS * nights, "baseline", nights=dates(0, nights), between=between)
         new = noise.draw(
             rng,
             NIGHT_RUNS * new_nights,
             "candidate",
             slower=slower,
-            nights=_dates(nights, new_nights),
+            nights=dates(nights, new_nights),
             between=between,
         )
         tally.add(old, new, blames=False)
@@ -258,7 +164,8 @@ def nights_checks(
     return tally, plain
 
 
-def _dates(first: int, count: int) -> list[str]:
+def dates(first: int, count: int) -> list[str]:
+    """Starts of that many nights, a day apart."""
     begin = datetime(2026, 11, 1, 2, tzinfo=UTC)
     return [(begin + timedelta(days=night)).isoformat() for night in range(first, first + count)]
 
@@ -296,7 +203,7 @@ def study_nights(noise: Noise, count: int, between: float, record: bool) -> int:
         },
         ok=all(each["failed_upper_95"] <= 0.01 for each in nights.values()),
         description=__doc__ or "",
-        sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py"),
+        sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py", "benchmarks/run_noise.py"),
         record=record,
     )
 
@@ -409,7 +316,7 @@ def main() -> int:
         },
         ok=bound <= 0.01 and large.share(large.by_phase) >= 0.95 and large.share(large.blamed) >= 0.95,
         description=__doc__ or "",
-        sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py"),
+        sources=("results/comparing", "results/baselines", "benchmarks/false_alarms.py", "benchmarks/run_noise.py"),
         record=given.record,
     )
 

@@ -141,3 +141,15 @@ def test_the_study_end_to_end(study: ModuleType, tmp_path: Path, monkeypatch, ca
     first = figure.read_bytes()
     study.main()
     assert figure.read_bytes() == first
+
+
+def test_nights_that_differ_alarm_no_test_that_knows_of_nights(study: ModuleType) -> None:
+    noise = study.Noise.of(noisy(12))
+    knows, knows_not = study.nights_checks(noise, 150, 5, 1, 0.05)
+    assert knows.failed <= 5  # at 1 % a check, 6 and more of 150 come about once in two hundred times
+    assert knows_not.failed > knows.failed
+    made = noise.draw(np.random.default_rng(1), 3000, "r", nights=[f"2026-11-{n:02}T02:00:00Z" for n in range(1, 31)])
+    assert len({run.started_utc for run in made}) == 30
+    spread = noise.draw(np.random.default_rng(1), 3000, "r", nights=study.dates(0, 1500), between=0.05)
+    was, now = (np.log([run.value("phase_train_s") or np.nan for run in runs]).std() for runs in (made, spread))
+    assert now == pytest.approx(float(np.hypot(was, 0.05)), rel=0.05)
