@@ -43,9 +43,9 @@ def command(
 ) -> int:
     """Check RUNs (folders, names under the runs folder, or `latest`) against a baseline, cell by cell.
 
-    A run fails the check when it stopped early, lost its samples or lacks a gating measure; the runs of a cell fail it
-    when a measure is worse by more than its tolerance and a test over runs says that this is no accident. Better never
-    fails.
+    A run fails the check when it stopped early, did other work than planned, lost its samples or lacks a gating
+    measure; the runs of a cell fail it when their work differs from the baseline's, or when a measure is worse by more
+    than its tolerance and a test over runs says that this is no accident. Better never fails.
 
     Exit codes: 0 passed, 1 failed, 5 underpowered: a worsening of 15 % could have been missed.
     """

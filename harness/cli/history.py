@@ -38,7 +38,7 @@ def command(
     """Show the series of runs that DIRECTORY keeps, and where it changed; RUNs are added to it first.
 
     DIRECTORY holds a small Parquet per cell, as a baseline does: `bench history baselines` works too. A point is an
-    occasion (runs within six hours); a change is named with the commits it lies between.
+    occasion (runs within six hours, for a day at most); a change is named with the commits it lies between.
     """
     folders = [find_run(run, runs_dir) for run in dict.fromkeys(runs)]
     from reports.histories import write_history

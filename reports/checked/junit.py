@@ -42,6 +42,8 @@ def junit(cells: Sequence[CellCheck]) -> bytes:
                 _say(case, "failure", "regression", bad)
             elif unsure_of:
                 _say(case, "error", "underpowered", unsure_of)
+        if cell.doubts:
+            ElementTree.SubElement(suite, "system-out").text = "\n".join(cell.doubts).translate(_FORBIDDEN)
     ElementTree.indent(root)
     made: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return made + b"\n"

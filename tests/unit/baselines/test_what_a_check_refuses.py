@@ -4,11 +4,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from harness.protocol.errors import SpecError
 from reports.checked.document import document
+from reports.checked.junit import junit
 from reports.checked.page import page
 from results.baselines.check import Outcome, check, gates_named
 from results.baselines.occasions import grouped, occasions
@@ -221,3 +223,10 @@ def test_the_page_s_bytes_do_not_hang_on_the_order_of_a_set():
     }
     assert len(seen) == 1
     assert "engine/metric" in seen.pop()
+
+
+def test_doubts_are_in_the_xml_of_a_ci_too(nights):
+    new = [replace(run, notes=("scripted policy\x07",)) for run in tonight(nights)]
+    (suite,) = ElementTree.fromstring(junit(check(new, nights(6))))
+    said = suite.findtext("system-out") or ""
+    assert said.startswith("new: scripted policy (new-9-0")
