@@ -13,7 +13,7 @@ from harness.telemetry.nvml import Gpu
 from harness.telemetry.refresh import COUNTER, Polls, Refreshes, Turns, learnt, measure, measure_longer
 from harness.telemetry.values import Timed
 
-STATE_PERIOD_S = 0.4  # NVML averages utilisation over 1/6 to 1 s, by product
+STATE_PERIOD_S = 0.5  # NVML averages utilisation over 1/6 to 1 s, by product
 LEARN_S = 6.0  # a counter that was too slow for the measurement is watched so long by the ordinary readings
 WORKING_RATIO = 0.5  # of the time a kernel ran: the GPU works
 WORKING_POWER = 1.3  # times the power at the first measurement
@@ -47,6 +47,7 @@ class Reader:
     ) -> None:
         """`begun` is called after the first power reading. `joules`: the last reading of each GPU's energy counter."""
         self.gpu = gpu
+        self._call = gpu.power.call
         self.period_s = 1 / hz
         self._stop = stop
         self._rng = rng
@@ -103,7 +104,7 @@ class Reader:
     def power(self, due_ns: int) -> tuple[int, PowerCall | Exception]:
         """Has the driver give what is due at the tick at `due_ns`, for `keep`."""
         try:
-            return due_ns, self.gpu.power.call(POWER_NAMES if self._fields is None else self._fields.at(due_ns))
+            return due_ns, self._call(POWER_NAMES if self._fields is None else self._fields.at(due_ns))
         except Exception as error:  # what no one foresaw ends this GPU's readings only, as `keep` sees to
             return due_ns, error
 
