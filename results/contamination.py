@@ -23,6 +23,7 @@ CHECKS: Mapping[str, tuple[str, str]] = {
     "locked_clocks": ("held clock", "clocks held down by a setting"),
     "mig": ("MIG", "MIG switched on"),
 }
+SOON_NS = 5_000_000_000  # after the launch: of an average over a minute, the run's own load is not a tenth by then
 BUSY_LOAD = 0.5  # one-minute load average per core before the launch: above it, others had half the machine
 
 
@@ -44,7 +45,7 @@ class Contamination:
     looked_at: int
     """GPUs that were looked at."""
     load_ratio: float | None
-    """Load average per core before the launch, of the busiest host. Later ones are the run's own, and not looked at."""
+    """Load average per core at the launch, of the busiest host. Later ones are the run's own, and not looked at."""
     reasons: tuple[str, ...]
     """What holds against the window, in words; empty where nothing does."""
 
@@ -125,14 +126,16 @@ def _held(looks: Collection[_Look], window: Window | None) -> tuple[list[_Look],
 
 
 def _load(run: RunTables, looks: Collection[_Look]) -> float | None:
-    """Of each host, the last load on record from before the first process of the framework: the highest of these."""
+    """Load of each host at the launch, of the busiest: the last before it, else the first soon after it."""
     processes = run.tables["processes"].select(["role", "mono_ns"]).to_pylist()
     begun = [row["mono_ns"] for row in processes if row["role"] in WORKERS and row["mono_ns"] is not None]
-    loads = {
-        look.host: look.value
-        for look in looks
-        if look.check == HOST_LOAD and look.value is not None and (not begun or look.at_ns < min(begun))
-    }
+    loads: dict[str, float] = {}
+    for look in looks:
+        if look.check != HOST_LOAD or look.value is None:
+            continue
+        soon = look.host not in loads and begun and look.at_ns <= min(begun) + SOON_NS
+        if not begun or look.at_ns < min(begun) or soon:
+            loads[look.host] = look.value
     return max(loads.values(), default=None)
 
 

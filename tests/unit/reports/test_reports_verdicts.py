@@ -101,7 +101,7 @@ CAPPED = told("power_cap", 1.0, played.BEGIN, gpu="GPU-0000", limit_watts=500.0,
         ([CLEAN], "- **contamination**: none seen (foreign process,"),
         ([CAPPED], "**contaminated**: a power limit below the board's default on 1 GPU (500 W of 700 W)"),
         ([told("host_load", 0.9, played.BEGIN - S)], "**contaminated**: a busy host: load 0.90 per core"),
-        ([told("host_load", 0.9, played.BEGIN + S)], "- **contamination**: –[^"),  # the run's own
+        ([told("host_load", 0.9, played.BEGIN + 9 * S)], "- **contamination**: –[^"),  # the run's own
         ([told("mig", None, played.BEGIN, gpu="GPU-0000")], "could not tell: foreign process, held clock, MIG"),
         ([told("power_cap", 1.0, played.BEGIN, gpu="GPU-0077")], "- **contamination**: –[^"),  # not of the run
         (

@@ -80,8 +80,11 @@ def test_what_could_not_be_looked_at_is_unknown_and_not_clean() -> None:
 
 def test_load_counts_only_from_before_the_launch() -> None:
     history = _history()  # its controller begins at 12
-    _probe(history, "host_load", 13, 0.9, None)
+    _probe(history, "host_load", 18, 0.9, None)
     assert contamination(history.run(), WINDOW).load_ratio is None  # the run's own
+    _probe(history, "host_load", 12.3, 0.8, None)  # of the minute before it, as good as all
+    _probe(history, "host_load", 12.6, 0.9, None)
+    assert contamination(history.run(), WINDOW).load_ratio == 0.8
     _probe(history, "host_load", 11, 0.7, None)
     found = contamination(history.run(), WINDOW)
     assert (found.load_ratio, found.busy_host) == (0.7, True)
