@@ -27,6 +27,7 @@ from results.metrics import compute
 from results.planner.calibration.from_run import calibrate_run
 from results.planner.candidates import Candidate, naive_step_s
 from results.planner.plans import plan
+from results.planner.predictions import Range
 from results.store import load_run
 
 RUNS = 3
@@ -50,29 +51,35 @@ def main() -> int:
     candidate = Candidate(placement="async", train_gpus=1, rollout_gpus=1, max_staleness=1)
     (found,) = plan(calibration, [candidate], gpus=1).predictions
     measured = [measures_of(path) for path in follow]
-    if short := [one.run_id for one in measured if one.steps < STEADY_STEPS]:
-        raise SystemExit(f"{', '.join(short)}: fewer than {STEADY_STEPS} steady steps")
-    steps = [step_of(one) for one in measured]
-    mean = statistics.fmean(steps)
-    half = (
-        t_quantile(0.975, len(steps) - 1) * statistics.stdev(steps) / math.sqrt(len(steps)) if len(steps) > 1 else 0.0
-    )
-    naive = naive_step_s(calibration)
-    error = found.step_s.value / mean - 1
-    naive_error = None if naive is None else naive / mean - 1
-    allowed = max(LIMIT, half / mean)
-    inside = found.step_s.low <= mean <= found.step_s.high
-    beats = naive_error is not None and abs(error) < abs(naive_error)
+    steps = steps_of(measured)
+    verdict = held(steps, found.step_s, naive_step_s(calibration))
     result = {
         "framework": options.framework,
         "device": "cpu",
         "calibrated_on": calibration.name,
         "colocated_step_s": calibration.step_s,
+        "steady_steps": [one.steps for one in measured],
+        **verdict,
+        "leans_on": list(found.leans_on),
+        "said_of_colocated": said(measures_of(colocated)),
+        "said_of_async": [said(one) for one in measured],
+    }
+    return finish("predict_async", result, ok=bool(verdict["ok"]), description=__doc__ or "", record=options.record)
+
+
+def held(steps: list[float], predicted: Range, naive: float | None) -> dict[str, object]:
+    """The prediction beside the runs' steps, in seconds, with what decides."""
+    mean, count = statistics.fmean(steps), len(steps)
+    half = t_quantile(0.975, count - 1) * statistics.stdev(steps) / math.sqrt(count) if count > 1 else 0.0
+    error, allowed = predicted.value / mean - 1, max(LIMIT, half / mean)
+    naive_error = None if naive is None else naive / mean - 1
+    inside = predicted.low <= mean <= predicted.high
+    beats = naive_error is not None and abs(error) < abs(naive_error)
+    return {
         "measured_step_s": steps,
         "measured_mean_s": mean,
         "measured_half_width_s": half,
-        "steady_steps": [one.steps for one in measured],
-        "predicted_step_s": {"median": found.step_s.value, "low80": found.step_s.low, "high80": found.step_s.high},
+        "predicted_step_s": {"median": predicted.value, "low80": predicted.low, "high80": predicted.high},
         "error": error,
         "naive_step_s": naive,
         "naive_error": naive_error,
@@ -80,12 +87,15 @@ def main() -> int:
         "within": abs(error) <= allowed,
         "interval_holds_the_mean": inside,
         "beats_naive": beats,
-        "leans_on": list(found.leans_on),
-        "said_of_colocated": said(measures_of(colocated)),
-        "said_of_async": [said(one) for one in measured],
+        "ok": abs(error) <= allowed and inside and beats,
     }
-    ok = abs(error) <= allowed and inside and beats
-    return finish("predict_async", result, ok=ok, description=__doc__ or "", record=options.record)
+
+
+def steps_of(measured: list[RunMeasures]) -> list[float]:
+    """Their mean step times; too short a run ends the benchmark."""
+    if short := [one.run_id for one in measured if one.steps < STEADY_STEPS]:
+        raise SystemExit(f"{', '.join(short)}: fewer than {STEADY_STEPS} steady steps")
+    return [step_of(one) for one in measured]
 
 
 def made(folder: Path, framework: str, placement: str, seed: int, steps: int) -> Path:

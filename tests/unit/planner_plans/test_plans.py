@@ -490,6 +490,12 @@ def test_processes_change_nothing_in_a_plan():
     assert document_of(one) == document_of(other)
 
 
+def test_engines_that_leave_no_split_are_said(tmp_path, capsys):
+    write(calibrated(gpus_per_engine=8), tmp_path / "c.json")
+    assert call(["plan", str(tmp_path / "c.json"), "--gpus", "8", "--draws", "2", "--updates", "10"]) == 0
+    assert "no split of 8 GPUs leaves whole engines of 8: only colocated is planned" in capsys.readouterr().out
+
+
 GIANT = {"model": "random:qwen3-14b", "gpu_bytes": 80 * 2**30}
 
 
