@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 import numpy as np
@@ -65,17 +66,17 @@ def series_of(run: RunTables, gpus: Sequence[str], columns: Sequence[str]) -> di
 
 
 class _Growing:
-    """Numbers that are added piece by piece, in one place from the start: what is not filled yet takes no memory."""
+    """Numbers of 8 bytes, added piece by piece in one place from the start: what is not filled yet takes no memory."""
 
     def __init__(self, dtype: "npt.DTypeLike", room: int) -> None:
-        self._all = np.empty(room, dtype=dtype)
+        self._all = _untouched(dtype, room)
         self.size = 0
 
     def add(self, values: Numbers, rows: Ints) -> None:
         """Adds the values of some rows."""
         end = self.size + rows.size
         if end > self._all.size:
-            larger = np.empty(max(end, 2 * self._all.size), dtype=self._all.dtype)
+            larger = _untouched(self._all.dtype, max(end, 2 * self._all.size))
             larger[: self.size] = self._all[: self.size]
             self._all = larger
         if values.dtype == self._all.dtype:
@@ -95,6 +96,11 @@ class _Growing:
         other._all[: self.size] = self.filled
         other.size = self.size
         return other
+
+
+def _untouched(dtype: "npt.DTypeLike", room: int) -> Numbers:
+    """Memory as the system gives it: numpy asks for huge pages, and to make them a busy machine first moves others."""
+    return np.frombuffer(mmap(-1, 8 * max(room, 1), flags=MAP_PRIVATE | MAP_ANONYMOUS), dtype=dtype)
 
 
 class _Store:
