@@ -17,6 +17,7 @@ from results.store import is_run_folder
 
 Key = tuple[tuple[str, str], ...]
 _NOT_OF_A_CELL = ("steps", "seed")  # longer runs are cut to the plans they share; seeds are blocks
+_MACHINE = {"host": "host", "CPU": "cpu", "cores": "cores", "GPU models": "gpus", "number of GPUs": "gpu_count"}
 _NO_LEDGER = "no ledger in {}: who took its runs in, and whether they were changed since, is not on record"
 
 
@@ -82,13 +83,13 @@ def gather(given: Sequence[Given], progress: Progress | None = None) -> Gathered
 
 
 def cells_of(given: Given, progress: Progress | None = None) -> list[Side]:
-    """The runs of an argument, cell by cell and machine by machine (the noise of a baseline).
+    """The runs of an argument that may differ by chance alone: by cell, seed, length and machine (for their noise).
 
     Raises:
         SpecError: as `gather`.
     """
     (each,) = _collected([given], progress)
-    found = _found(given, each, lambda run: (*_key(run), ("machine", str(sorted(run.machine.items(), key=str)))))
+    found = _found(given, each, _narrow)
     return list(found.cells.values())
 
 
@@ -150,6 +151,11 @@ def _key(run: RunMeasures) -> Key:
     return tuple(
         (name, value) for name, value in sorted({**run.work, **run.system}.items()) if name not in _NOT_OF_A_CELL
     )
+
+
+def _narrow(run: RunMeasures) -> Key:
+    facts = {name: run.machine.get(fact) or "" for name, fact in _MACHINE.items()}
+    return (*_key(run), ("seed", str(run.seed)), ("steps", run.system.get("steps", "")), *facts.items())
 
 
 def _found(given: Given, each: _Read, key_of: Callable[[RunMeasures], Key] = _key) -> _Found:

@@ -165,6 +165,28 @@ def test_noise_from_a_baseline_of_several_cells_is_of_the_matching_one(
     assert "placement (async, not colocated)" in err
 
 
+def test_noise_of_one_seed_is_found_among_those_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def seeded(name: str, seed: int, spread: float, count: int) -> list[RunMeasures]:
+        runs = cell(name, "colocated", count=count)
+        work = {**runs[0].work, "seed": str(seed)}
+        return [
+            replace(
+                steady(f"{name}-{seed}-{i}", 0.3 + spread * i, system=runs[0].system),
+                seed=seed,
+                work=work,
+                work_digest=f"seed-{seed}",
+                spec_digest=f"seed-{seed}",
+            )
+            for i in range(count)
+        ]
+
+    base = baseline(tmp_path / "baselines", seeded("n", 1, 0.002, 5), seeded("n", 2, 0.03, 4))
+    sides = [folder(tmp_path / name, seeded(name, 2, 0.0, 1)) for name in ("a", "b")]
+    code, out, err = run(capsys, *sides, "--noise-from", base)
+    assert (code, err) == (0, "")
+    assert "How runs vary is taken from 4 runs of baselines: seed=2" in out
+
+
 def git(at: Path, *arguments: str) -> None:
     who = {f"GIT_{role}_{what}": "ann@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     subprocess.run(["git", "-C", str(at), *arguments], check=True, capture_output=True, env={**os.environ, **who})
