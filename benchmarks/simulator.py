@@ -6,13 +6,16 @@ the simulator draws its own. What they find is compared: the same updates, at th
 times; times are CPU seconds of the process, so that other load on the machine tells least.
 
 Then, each in a process of its own: 10**7 trajectories, uncapped (wall and CPU seconds, peak memory), and a fleet of
-10**5 workers with turns, tools and load.
+10**5 workers with turns, tools and load. Last, a sweep of such fleets in one process and on all cores (wall seconds):
+the same rows. Beside all: the compiled loop over the interpreted one.
 
-Limits: 20 times SimPy uncapped, 10 times capped; 10**7 trajectories in 3 s of CPU time and 1 GB.
+Limits: 20 times SimPy uncapped, 10 times capped; 10**7 trajectories in 3 s of CPU time and 1 GB. Wall seconds are
+recorded beside and have no limit: other load on the machine is in them.
 """
 
 import heapq
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -27,6 +30,8 @@ import tracked
 from results.planner import draws
 from results.planner.engine import simulate
 from results.planner.model import Composed, Fixed, LogNormal, Policy, Pools, Scenario, SlowDown
+from results.planner.scenario_file import mapping_of
+from results.planner.sweep import cells, run
 
 WORKERS, BATCH, UPDATE_S = 64, 64, 15.0
 LAW = LogNormal(20.0, 1.0)
@@ -34,7 +39,9 @@ ROUNDS = 5
 UPDATES_OURS, UPDATES_THEIRS = 30_000, 1_500
 MANY_UPDATES = 156_250  # of 64: 10**7
 LIMITS = {"uncapped_over_simpy": 20.0, "capped_over_simpy": 10.0, "many_cpu_s": 3.0, "many_peak_bytes": 1e9}
-PARTS = ("compiled", "draws", "engine", "heap", "kernel", "model", "scalar", "state")  # what is measured
+PARTS = ("compiled", "draws", "engine", "heap", "kernel", "model", "scalar", "state", "sweep")  # what is measured
+UPDATES_INTERPRETED = 1_000
+FLEETS = 4  # of 10**5 workers, in a sweep
 Model = Callable[[Sequence[float], int | None, int], list[float]]
 
 
@@ -133,6 +140,19 @@ def rates(cap: int | None) -> dict[str, list[float]]:
     return found
 
 
+def interpreted() -> float:
+    """How many times faster the compiled loop is than the interpreted one: CPU seconds, the median of ROUNDS."""
+    ratios = []
+    for _ in range(ROUNDS):
+        spent = {}
+        for backend, updates in (("compiled", UPDATES_OURS), ("interpreted", UPDATES_INTERPRETED)):
+            begin = time.process_time()
+            simulate(ours(None, updates), backend=backend)
+            spent[backend] = (time.process_time() - begin) / updates
+        ratios.append(spent["interpreted"] / spent["compiled"])
+    return round(statistics.median(ratios), 1)
+
+
 def many() -> dict[str, float]:
     """10**7 trajectories in this process: seconds, and its peak memory, machine code loaded before."""
     simulate(ours(None, 10), backend="compiled")
@@ -146,9 +166,9 @@ def many() -> dict[str, float]:
     }
 
 
-def fleet() -> dict[str, float]:
+def large(updates: int) -> Scenario:
     """10**5 workers, trajectories of 2 to 9 turns with tools, generation slowed by load."""
-    scenario = Scenario(
+    return Scenario(
         durations=Composed(tuple(range(2, 10)), LogNormal(8.0, 0.6), LogNormal(16.0, 0.7)),
         policy=Policy(max_staleness=2, group_size=8),
         pools=Pools(
@@ -159,8 +179,30 @@ def fleet() -> dict[str, float]:
             transfer=Fixed(3.0),
         ),
         batch_size=4_096,
-        horizon_updates=20,
+        horizon_updates=updates,
     )
+
+
+def fleets() -> dict[str, object]:
+    """A sweep of fleets of 10**5 workers, in one process and on all cores."""
+    found = cells(mapping_of(large(5)), {"workers": [100_000]}, FLEETS)
+    simulate(ours(None, 10), backend="compiled")
+    spent, rows = {}, {}
+    for jobs in (1, len(os.sched_getaffinity(0))):
+        begin = time.perf_counter()
+        rows[jobs] = run(found, jobs=jobs)
+        spent[str(jobs)] = round(time.perf_counter() - begin, 2)
+    return {
+        "workers": 100_000,
+        "fleets": FLEETS,
+        "wall_s_by_jobs": spent,
+        "same_rows": len(set(map(repr, rows.values()))) == 1,
+    }
+
+
+def fleet() -> dict[str, float]:
+    """One fleet, with a core to itself."""
+    scenario = large(20)
     simulate(ours(None, 10), backend="compiled")
     cpu = time.process_time()
     result = simulate(scenario, backend="compiled")
@@ -176,8 +218,9 @@ def fleet() -> dict[str, float]:
 
 def main() -> int:
     """Measures; returns 1 where a limit is missed."""
-    if sys.argv[1:2] in (["many"], ["fleet"]):
-        print(json.dumps({"many": many, "fleet": fleet}[sys.argv[1]]()))
+    alone = {"many": many, "fleet": fleet, "fleets": fleets}
+    if len(sys.argv) == 2 and sys.argv[1] in alone:
+        print(json.dumps(alone[sys.argv[1]]()))
         return 0
     record = tracked.options(__doc__ or "").parse_args().record
     simulate(ours(None, 10), backend="compiled")  # compiles, where no one has yet
@@ -195,12 +238,14 @@ def main() -> int:
                 "min": round(min(ratios), 2),
                 "max": round(max(ratios), 2),
             }
-    for name in ("many", "fleet"):
+    figures["compiled_over_interpreted"] = interpreted()
+    for name in alone:
         done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True)
         figures[name] = json.loads(done.stdout)
     reached["many_cpu_s"] = figures["many"]["cpu_s"]  # type: ignore[index]
     reached["many_peak_bytes"] = figures["many"]["peak_bytes"]  # type: ignore[index]
     ok = all(reached[name] >= limit if "_over_" in name else reached[name] <= limit for name, limit in LIMITS.items())
+    ok = ok and figures["fleets"]["same_rows"] is True  # type: ignore[index]
     return tracked.finish(
         "simulator",
         {**figures, "limits": LIMITS},

@@ -145,6 +145,9 @@ def useful(mapping: Mapped) -> dict[str, str]:
     left_out = {}
     for name, modes in _MODES_OF.items():
         if name in policy and mode in tuple(Mode) and mode not in modes:
+            if name in ("over_sampling", "colocated") and not policy[name]:  # none of it was asked for
+                del policy[name]
+                continue
             told = f"{name} = {policy[name]} with mode = {mode}: nothing there has a use for it"
             left_out[name] = f"{told}; allowed with mode = {', '.join(modes)}"
     if "bound" in policy and "max_staleness" not in policy:

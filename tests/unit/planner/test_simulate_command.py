@@ -218,6 +218,16 @@ def test_true_and_false_of_a_sweep_are_that(capsys):
     )
 
 
+def test_nothing_of_a_setting_is_no_setting(tmp_path, capsys):
+    file = tmp_path / "scenario.toml"
+    file.write_text("[policy]\nover_sampling = 0.0\ncolocated = false\nmode = 'async'\n")
+
+    (row,) = rows(capsys, "-c", str(file), "--hours", "0.2")
+    assert row["policy"] == "async, unbounded"
+    with_zero = rows(capsys, "--mode", "async", "--sweep", "over_sampling=0,0.0", "--hours", "0.2")
+    assert [one["policy"] for one in with_zero] == ["async, unbounded"]
+
+
 def test_colocated_pools_with_offload_need_no_mode(tmp_path, capsys):
     file = tmp_path / "scenario.toml"
     file.write_text("horizon_updates = 5\n[policy]\ncolocated = true\n[pools]\noffload = 3\n")
