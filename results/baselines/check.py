@@ -13,7 +13,7 @@ from enum import StrEnum
 from harness.protocol.errors import SpecError
 from results.baselines.between import Spread, over_occasions
 from results.baselines.fit import DEFAULT_GATES, baseline_of, doubts, mixed, unfit, unknown, without
-from results.baselines.occasions import grouped, occasions
+from results.baselines.occasions import began, grouped, occasions
 from results.baselines.work import work_differs
 from results.comparing.claims import GATE_RULE, Compared, Gate, GateRule, gate
 from results.comparing.measures import MEASURES, Measure, RunMeasures
@@ -226,9 +226,8 @@ def _compared(
     lacking = next((f"{run.run_id} {why}" for run in usable if (why := without(run, measure))), "")
     a = [[_value(run, measure) for run in group] for group in grouped(good)]
     # A new run without a start on record is an occasion of its own: its neighbours are not known.
-    dated = grouped(usable)
-    alone = [[run] for run in usable if not any(run in group for group in dated)]
-    b = [[_value(run, measure) for run in group] for group in (*dated, *alone)]
+    alone = [[run] for run in usable if began(run) is None]
+    b = [[_value(run, measure) for run in group] for group in (*grouped(usable), *alone)]
     contrast, spread = (None, None) if lacking else over_occasions(a, b, measure.kind, level)
     material = Compared(
         measure=measure,
