@@ -1,6 +1,7 @@
 """One sensor's readings of one GPU, and the joules between two instants by three ways of knowing."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ GAP_S = 1.0
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Series:
     """Readings in order of time; `times` in monotonic ns, `values` in the sensor's unit."""
 
@@ -35,7 +36,7 @@ class Series:
         """The same readings, moved in time."""
         return Series(self.times + ns, self.values)
 
-    @property
+    @cached_property
     def period_s(self) -> float:
         """Median time between readings; 0 with fewer than two."""
         return float(np.median(np.diff(self.times))) / 1e9 if self.times.size > 1 else 0.0

@@ -16,7 +16,7 @@ from harness.protocol.spec import RunSpec
 from results.migrations import MIGRATIONS, Migration
 from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conform, empty, with_metadata
 from results.status import read_meta
-from results.table_parts import Parts, parts_of
+from results.table_parts import Parts, parts_in, parts_of
 from results.table_problems import check_columns, is_file, unreadable
 
 COMPRESSION = "lz4"  # against zstd: a tenth more bytes, written in four fifths of the time, read in half of it
@@ -54,7 +54,7 @@ class RunTables:
         """
         if name not in self.tables:
             raise SpecError(f"table {name!r}: allowed is one of {', '.join(sorted(self.tables))}")
-        return frame_of(self.tables[name])
+        return self.tables.frame(name) if isinstance(self.tables, StoredTables) else frame_of(self.tables[name])
 
     def part(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Some columns of table `name`: of a large one, what is not asked for is not read.
@@ -81,7 +81,7 @@ class RunTables:
         if isinstance(self.tables, StoredTables):
             yield from self.tables.batches(name, columns, **which)
             return
-        yield from _encoded(self.tables[name].select(list(columns)), which.get("text", ()))
+        yield from parts_in(self.tables[name].select(list(columns)), which.get("text", ()), BATCH_ROWS)
 
     def where(
         self, name: str, columns: Sequence[str], keep: Callable[[pa.RecordBatch], pa.Array], **which: Unpack[Parts]
@@ -100,13 +100,6 @@ class RunTables:
         return pa.concat_tables([schema.empty_table(), *kept])
 
 
-def _encoded(table: pa.Table, text: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for column in text:
-        place = table.column_names.index(column)
-        table = table.set_column(place, column, table.column(place).dictionary_encode())
-    yield from table.to_batches(max_chunksize=BATCH_ROWS)
-
-
 class StoredTables(Mapping[str, pa.Table]):
     """The tables of a run folder, each read when it is first asked for."""
 
@@ -115,6 +108,16 @@ class StoredTables(Mapping[str, pa.Table]):
         self._run_dir = run_dir
         self._names = tuple(names)
         self._ready = dict(ready)
+        self._frames: dict[str, pd.DataFrame] = {}
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """A table as a new frame. One that is not large is made once, and its columns are those of all of them."""
+        if name not in self._frames:
+            made = frame_of(self[name])
+            if len(made) > BATCH_ROWS:
+                return made
+            self._frames[name] = made
+        return self._frames[name].copy(deep=False)
 
     def __getitem__(self, name: str) -> pa.Table:
         if name not in self._ready:
@@ -159,7 +162,7 @@ class StoredTables(Mapping[str, pa.Table]):
         """
         path = table_path(self._run_dir, name)
         if name in self._ready or name not in self._names or check_table(path, name) != SCHEMA_VERSION:
-            yield from _encoded(self.part(name, columns), which.get("text", ()))
+            yield from parts_in(self.part(name, columns), which.get("text", ()), BATCH_ROWS)
             return
         yield from parts_of(path, columns, **which)
 

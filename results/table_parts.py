@@ -23,6 +23,14 @@ class Parts(TypedDict, total=False):
     unknown: Sequence[str]
 
 
+def parts_in(table: pa.Table, text: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """A table that is in memory, in parts of at most so many rows; the columns `text` dictionary-encoded."""
+    for column in text:
+        place = table.column_names.index(column)
+        table = table.set_column(place, column, table.column(place).dictionary_encode())
+    yield from table.to_batches(max_chunksize=rows)
+
+
 def parts_of(path: Path, columns: Sequence[str], **which: Unpack[Parts]) -> Iterator[pa.RecordBatch]:
     """Some columns of the table at `path`.
 

@@ -121,3 +121,17 @@ def test_a_table_of_an_older_writer_has_no_word_on_what_it_lacks(tmp_path: Path)
     assert sum(part.num_rows for part in parts_of(path, ["mono_ns"], known=["util_ratio"])) == 2
     pq.write_table(table, path)
     assert sum(part.num_rows for part in parts_of(path, ["mono_ns"], known=["util_ratio"])) == 0
+
+
+def test_a_frame_is_made_once_and_each_has_its_own_columns(tmp_path: Path) -> None:
+    made = History()
+    made.life("a", 1, 2)
+    run = made.run()
+    kept = RunTables(spec=run.spec, meta={}, run_dir=tmp_path, tables=StoredTables(tmp_path, [], run.tables))
+    first = kept.frame("trajectories")
+    first["status"] = "changed"
+    first["more"] = 1
+    again = kept.frame("trajectories")
+    assert again["status"].tolist() == ["ok"]
+    assert "more" not in again
+    assert np.shares_memory(first["start_ns"].to_numpy(), again["start_ns"].to_numpy())
