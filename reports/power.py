@@ -32,7 +32,8 @@ REASONS = {
     "k_off": "counter and integral of power differ",
     "k_unsure": "counter and integral of power differ; their own errors may explain it",
     "mig_whole_gpu": "the GPU is cut into instances: its power is of all of them",
-    "clock_step": "the SM clock changed by more than 20 % under load",
+    "clock_step": "the SM clock moved by more than 20 % under load, as a power limit or heat makes it: the joules "
+    "stand, speeds are of several clocks",
     "contaminated": "something else used the GPUs or held them down",
     "no_limit": "the power limit is not known",
     "xid_error": "an Xid error in the window",

@@ -120,9 +120,7 @@ def energy(
         reasons=reasons,
         note=None if whole else "not every GPU has a valid series: no figure of the run",
         uncertainty_joules=doubt,
-        uncertainty_ratio=doubt / sum(each.limit_joules or 0.0 for each in gpus)
-        if whole and doubt is not None
-        else None,
+        uncertainty_ratio=_ratio_doubt(gpus, doubt) if whole and doubt is not None else None,
         per_step=_per_step(gpus, sensors, window) if whole else None,
         meanings=tuple(dict.fromkeys(one.meaning.words for one in sensors.values() if one.meaning is not None)),
     )
@@ -187,6 +185,12 @@ def _ratio(gpus: Sequence[GpuEnergy]) -> float | None:
     if not gpus or any(each.joules is None or not each.limit_joules for each in gpus):
         return None
     return sum(each.joules or 0.0 for each in gpus) / sum(each.limit_joules or 0.0 for each in gpus)
+
+
+def _ratio_doubt(gpus: Sequence[GpuEnergy], doubt: float) -> float:
+    """By how much power utilisation may be off, for the doubts of the joules and of the limit."""
+    limit = sum(each.limit_joules or 0.0 for each in gpus)
+    return (doubt + (_ratio(gpus) or 0.0) * sum(each.limit_uncertainty_joules for each in gpus)) / limit
 
 
 @dataclass(frozen=True, slots=True)

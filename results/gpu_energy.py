@@ -10,6 +10,8 @@ from results.power import Floats, Series
 from results.sampling import half_width
 
 K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
+TOLD_ONLY = frozenset({"clock_step"})  # what a reader must know of the work's speed: the joules are what they are
+LIMIT_AGE_S = 2.0  # the sampler asks for it once a second, and one may be late
 GAP_REFRESHES = 3.0  # readings come once a refresh, jittered: up to two refreshes apart
 
 
@@ -20,7 +22,8 @@ class GpuEnergy:
     Reasons: partial_coverage, gpu_lost, gap_too_long, counter_reset, counter_wrap (put right), no_counter,
     average_only, part_time_sensor, window_short, k_off, k_unsure (off, within the errors of both),
     no_limit, mig_whole_gpu (joules are of all its instances), clock_step (the SM clock changed by more than 20 % while
-    the GPU was not idle), xid_error (the driver told one in the window: what ran may not be what was asked for).
+    the GPU was not idle: told, the joules are none the worse for it), xid_error (the driver told one in the window:
+    what ran may not be what was asked for).
 
     `uncertainty_joules`: of the counter and of averaged power, by how much refresh and averaging may move the window's
     edges, at most; of instant power, the 95 % interval of what happened between the readings, and the edges. None where
@@ -36,6 +39,7 @@ class GpuEnergy:
     verdict: str  # ok | warn | bad
     reasons: tuple[str, ...]
     uncertainty_joules: float | None = None
+    limit_uncertainty_joules: float = 0.0  # a limit that changed did so at some time between two readings
 
 
 def gpu_energy(
@@ -108,9 +112,10 @@ def gpu_energy(
         limit_joules=limit,
         source=source if joules is not None else None,
         k=k,
-        verdict="bad" if bad else "warn" if reasons else "ok",
+        verdict="bad" if bad else "warn" if set(reasons) - TOLD_ONLY else "ok",
         reasons=tuple(dict.fromkeys(reasons)),
         uncertainty_joules=None if joules is None else _uncertainty(sensors, source, low, high, counter_doubt),
+        limit_uncertainty_joules=_limit_doubt(sensors.limit, low, high),
     )
 
 
@@ -130,6 +135,17 @@ def _uncertainty(sensors: GpuSensors, source: str | None, low: int, high: int, c
     if seen is None:
         return None
     return seen + float(edge_doubt(power, smeared_s, np.array([low, high], dtype=np.int64), whole=True).sum())
+
+
+def _limit_doubt(limit: Series, low: int, high: int) -> float:
+    """Joules by which the integral of the limit may be off, at most.
+
+    Each reading is taken to hold until the next, and the limit in it may have been asked for LIMIT_AGE_S before.
+    """
+    changed = np.flatnonzero(np.diff(limit.values))
+    since = np.clip(limit.times[changed] - int(LIMIT_AGE_S * 1e9), low, high)
+    gaps = (np.clip(limit.times[changed + 1], low, high) - since) / 1e9
+    return float((np.abs(limit.values[changed + 1] - limit.values[changed]) * gaps).sum())
 
 
 def _between(sensors: GpuSensors, low: int, high: int) -> float:
@@ -181,9 +197,22 @@ def power_integral(power: Series, low: int, high: int, refresh_s: float = 0.0) -
 
 
 def edge_doubt(power: Series, refresh_s: float, edges: Ns, *, whole: bool = False) -> Floats:
-    """Joules by which each cell may be off: at both its edges, the change of power there x refresh / 2."""
-    delta = int(refresh_s * 1e9)
-    jump = np.abs(power.at(edges + delta) - power.at(edges - delta)) * refresh_s / 2
+    """Joules by which each cell may be off: at both its edges, the change of power there x refresh / 2.
+
+    The change is what the readings tell within two refreshes to either side: one shows a change up to a refresh late,
+    the next may be a refresh later, and a cell between two edges may be shorter than that.
+    """
+    reach = 2 * int(refresh_s * 1e9)
+    first = np.searchsorted(power.times, edges - reach, side="left")
+    after = np.searchsorted(power.times, edges + reach, side="right")
+    held = np.concatenate((power.values, power.values[-1:]))  # a stretch may end with the last reading
+    stretches = np.stack((first, after), axis=1).ravel()
+    one, other = power.at(edges - reach), power.at(edges + reach)
+    most, least = np.maximum(one, other), np.minimum(one, other)
+    inside = after > first
+    most = np.where(inside, np.maximum(most, np.maximum.reduceat(held, stretches)[::2]), most)
+    least = np.where(inside, np.minimum(least, np.minimum.reduceat(held, stretches)[::2]), least)
+    jump = (most - least) * refresh_s / 2
     if not whole:
         jump[[0, -1]] = 0.0  # the window's own edges cut no class from another
     return np.asarray(jump[:-1] + jump[1:], dtype=np.float64)

@@ -133,6 +133,33 @@ def test_steps_recomputed_from_the_raw_events_agree(checked: Checked) -> None:
         assert {name: s for name, s in record.lives(step).items() if name in lives} == pytest.approx(lives, abs=1e-6)
 
 
+def test_the_ledgers_close_and_agree_with_the_rows(checked: Checked) -> None:
+    """Each side of a ledger is counted from records of its own; what it says was trained is what the rows say."""
+    figures = compute(checked.run)
+    window, rates = figures.window, figures.throughput
+    assert window is not None
+    assert rates is not None
+    tokens, counts = rates.token_ledger, rates.trajectory_ledger
+    assert tokens.gap == pytest.approx(0, abs=1e-3), tokens
+    assert counts.gap == 0, counts
+    assert (figures.figures["token_ledger_gap"].verdict, tokens.added > 0) == ("ok", True)
+    rows = [
+        row
+        for row in checked.run.tables["trajectories"].to_pylist()
+        if row["consumed_ns"] is not None and window.start_ns < row["consumed_ns"] <= window.end_ns
+    ]
+    trained = [row for row in rows if row["status"] == "ok"]
+    assert (counts.trained, tokens.trained) == (len(trained), sum(row["loss_tokens"] for row in trained))
+    assert counts.trained == window.steps * checked.run.spec.trajectories_per_step
+    assert counts.failed == counts.dropped_stale == counts.dropped_other == 0
+    if checked.placement is not Placement.ASYNC:  # a step takes all that was begun for it
+        assert counts.open_at_start == counts.in_flight == counts.queued == 0
+    else:
+        chosen = figures.selection
+        assert chosen is not None
+        assert chosen.flagged is not None or chosen.note, "what was selected is told, or why it cannot be"
+
+
 def test_staleness_is_that_of_the_placement(checked: Checked) -> None:
     found = staleness(checked.run)
     assert found.negative == 0

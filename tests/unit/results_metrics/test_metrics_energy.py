@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from recorded_histories import History, ns
 
+from harness.protocol.spec import Gpus
 from reports.markdown import Footnotes
 from reports.power import _per_class
 from results.account import make_account
@@ -272,6 +273,25 @@ def test_a_part_time_sensor_is_told_where_power_is_all_there_is() -> None:
     assert "part_time_sensor" in gpu.reasons
 
 
+def test_when_a_limit_changed_is_known_no_better_than_its_readings() -> None:
+    history = _history(gpus=1)
+    history.changes |= {"gpus": Gpus(train=1, rollout=1), "rollout_tp": 1}
+    _sample(history, "GPU-0", _flat(100))
+    for row in history.rows["samples"]:
+        row["power_limit_watts"] = None
+    for at, watts in ((0, 400.0), (60, 400.0), (70, 200.0), (200, 200.0)):  # it changed at some time of these 10 s
+        history.add("samples", gpu="GPU-0", mono_ns=ns(at), power_limit_watts=watts)
+    found = _found(history)
+    assert found.joules == pytest.approx(10_000)
+    assert found.uncertainty_joules is not None
+    for changed in (60, 65, 70):
+        limit = 400 * (changed - 20) + 200 * (120 - changed)
+        assert found.power_utilisation is not None
+        assert found.uncertainty_ratio is not None
+        assert abs(found.power_utilisation - 10_000 / limit) <= found.uncertainty_ratio * 1.05  # to first order
+    assert found.uncertainty_ratio > 0.02
+
+
 def test_the_limit_is_integrated_as_it_was_set() -> None:
     history = _history()
     _sample(history, "GPU-0", _flat(100))
@@ -423,7 +443,7 @@ def test_a_clock_that_steps_while_the_gpu_works_is_told(clock: Power, idle: Powe
         history.add("samples", gpu="GPU-0", mono_ns=ns(at), sm_clock_hz=int(clock(at)), throttle_reasons=reasons)
     found = _found(history).gpus
     assert ("clock_step" in found[0].reasons) == stepped
-    assert found[0].verdict == ("warn" if stepped else "ok")
+    assert found[0].verdict == "ok"  # a power limit makes it so: the joules are what they are
     assert "clock_step" not in found[1].reasons  # its clock is not known
 
 

@@ -20,13 +20,14 @@ from harness.protocol.events import Failure, Metric
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
 from results.classes import CODES, Class
 from results.energy import Energy, energy
-from results.gpu_energy import K_WARN
+from results.gpu_energy import K_OK, K_WARN
 from results.intervals import Timeline
 from results.samples import read_samples
 from results.schema import TABLES
 from results.store import RunTables
 from results.window import Window
 
+ROUNDING_J = 0.05  # the true joules are added up by the millisecond, and counters tell millijoules
 BEGIN_S, END_S = 12.0, 30.0  # the window, from the histories' origin
 STEPS = 4
 Pieces = list[tuple[float, float]]  # seconds, watts
@@ -129,8 +130,7 @@ CASES: dict[str, Case] = {
     "a clock that steps": Case(
         [(FULL, 300.0)],
         sensor="clock_at_us 21000000;clock_then_mhz 1200",
-        reasons=frozenset({"clock_step"}),
-        verdict="warn",
+        reasons=frozenset({"clock_step"}),  # told: the joules are none the worse for it
     ),
     "average only": Case(
         PHASED,
@@ -178,8 +178,6 @@ CASES: dict[str, Case] = {
     "no limit": Case([(FULL, 300.0)], sensor="error.limit 3", reasons=frozenset({"no_limit"}), verdict="warn"),
 }
 NAMES = list(CASES)
-# Codes that a case may have beside its own: whether a short window's edges fall so is chance.
-MAY = {name: {"k_unsure"} for name in ("a 0.5 s class, refresh 1000 ms", "spikes", "square wave")}
 
 
 def watts_at(case: Case, at: float) -> float:
@@ -305,11 +303,12 @@ def account(played: Played, name: str, folder: Path, *, begin: float = BEGIN_S) 
 def test_the_verdict_has_the_right_codes(played: Played, tmp_path: Path, name: str) -> None:
     case, found = CASES[name], account(played, name, tmp_path)
     (gpu,) = found.gpus
-    optional = MAY.get(name, set())
-    assert set(gpu.reasons) - optional == case.reasons - optional, gpu
+    # How a short window's edges fall between refreshes is chance: a k that they move past 3 % is told, and no other.
+    off = "k_off" not in case.reasons and gpu.k is not None and abs(gpu.k - 1) > K_OK
+    assert set(gpu.reasons) == case.reasons | ({"k_unsure"} if off else set()), gpu
     assert gpu.source == case.source
     far = gpu.k is not None and abs(gpu.k - 1) > K_WARN  # beyond it nothing excuses: MEASURING.md
-    assert gpu.verdict == ("bad" if far else "warn" if optional & set(gpu.reasons) else case.verdict), gpu
+    assert gpu.verdict == ("bad" if far else "warn" if off else case.verdict), gpu
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -325,18 +324,15 @@ def test_joules_and_mean_lie_in_their_interval(played: Played, tmp_path: Path, n
         assert found.uncertainty_joules is None  # in phase or not: nobody knows
         return
     assert found.uncertainty_joules is not None
-    # Twice the half-width: of so many 95 % intervals, some would miss at each run of the tests.
-    assert abs(found.joules - truth) <= 2 * found.uncertainty_joules + 1.0, (found.joules, truth)
+    assert abs(found.joules - truth) <= found.uncertainty_joules + ROUNDING_J, (found.joules, truth)
     assert found.uncertainty_joules <= 0.25 * truth  # an interval that says something
     if "no_limit" in case.reasons:
         assert found.power_utilisation is None
         return
-    limit = sum(case.limit(BEGIN_S + 0.01 * n) * 0.01 for n in range(round((END_S - BEGIN_S) * 100)))
+    limit = sum(case.limit(BEGIN_S + 0.001 * n + 0.0005) * 0.001 for n in range(round((END_S - BEGIN_S) * 1000)))
     assert found.power_utilisation is not None
     assert found.uncertainty_ratio is not None
-    # A limit is read once a second: it may have changed so long before.
-    slack = 0.03 * found.power_utilisation if case.limit(END_S) != case.limit(BEGIN_S) else 1e-3
-    assert abs(found.power_utilisation - truth / limit) <= 2 * found.uncertainty_ratio + slack
+    assert abs(found.power_utilisation - truth / limit) <= found.uncertainty_ratio + 1e-5
     assert found.per_step is not None
     assert found.per_step.value == pytest.approx(found.power_utilisation, rel=0.02)
 
@@ -354,7 +350,7 @@ def test_joules_per_class_lie_in_their_interval(played: Played, tmp_path: Path, 
             continue
         assert told.uncertainty_joules is not None
         truth = joules_between(case, begin, end)
-        assert abs(told.joules - truth) <= 2 * told.uncertainty_joules + 0.01 * truth, kind
+        assert abs(told.joules - truth) <= told.uncertainty_joules + ROUNDING_J, kind
     assert (classes["weight_sync"].joules is None) == slow
     if slow:
         assert classes["weight_sync"].note == "too short"  # where the reading of an average would be 475 W for 120 W
