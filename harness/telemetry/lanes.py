@@ -141,9 +141,9 @@ class Lanes:
     def _take_over(self, lane: "Lane", holding: Member) -> None:
         others = tuple(member for member in lane.members if member is not holding)
         lane.held = True
-        for member in lane.left:
+        for member in lane.round[lane.place + 1 :]:
             member.missed(1)
-        lane.left = ()
+        lane.place = len(lane.round)
         if others:
             lane.members = (holding,)
             given, lane.given = lane.given, []
@@ -186,7 +186,8 @@ class Lane(threading.Thread):
         self.held = False  # up, by its one member: no other is given to it
         self.reading: Member | None = None
         self.reading_ns = 0
-        self.left: tuple[Member, ...] = ()  # of this round: whose power is still to be read
+        self.round: tuple[Member, ...] = ()
+        self.place = 0  # in the round, of the member that is read; those after it are still to be
         self.long = 0
         self.calm = 0
 
@@ -215,12 +216,12 @@ class Lane(threading.Thread):
         # The calls of all of them first: what takes its time comes when it can no longer make a reading late, and when
         # it need not be fetched into the caches again after each call that slept.
         given: tuple[Member, object] | None = None
+        self.round = members
         for place, member in enumerate(members):
-            mine = self._enter(member, members[place + 1 :], given)
-            given = (member, member.power(due)) if mine else None
+            given = (member, member.power(due)) if self._enter(member, place, given) else None
         self._keep(given)
         for member in members:
-            if not member.due() or not self._enter(member, ()):
+            if not member.due() or not self._enter(member, len(members)):
                 continue
             if not member.state():
                 self._lanes.leave(self, member)
@@ -238,15 +239,16 @@ class Lane(threading.Thread):
                 self._lanes.leave(self, member)
                 member.end()
 
-    def _enter(self, member: Member, left: tuple[Member, ...], given: tuple[Member, object] | None = None) -> bool:
+    def _enter(self, member: Member, place: int, given: tuple[Member, object] | None = None) -> bool:
         """False when the member was handed over while this thread was held up, or has left.
 
-        `given` is what the member before gave; from here on, another thread may take it down.
+        `place` in the round: power of those after it is still to be read. `given` is what the member before gave; from
+        here on, another thread may take it down.
         """
         with self._lanes.lock:
             if given is not None:
                 self.given.append(given)
             if member not in self.members:
                 return False
-            self.reading, self.reading_ns, self.left = member, time.monotonic_ns(), left
+            self.reading, self.reading_ns, self.place = member, time.monotonic_ns(), place
             return True

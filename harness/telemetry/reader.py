@@ -4,7 +4,7 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from harness.protocol.events import Scalar
@@ -14,6 +14,7 @@ from harness.telemetry.refresh import COUNTER, Polls, Refreshes, Turns, learnt, 
 from harness.telemetry.values import Timed
 
 STATE_PERIOD_S = 0.5  # NVML averages utilisation over 1/6 to 1 s, by product
+CLOCKS_EVERY = 3  # states: clocks are asked for what held them and how often, not for their course
 LEARN_S = 6.0  # a counter that was too slow for the measurement is watched so long by the ordinary readings
 WORKING_RATIO = 0.5  # of the time a kernel ran: the GPU works
 WORKING_POWER = 1.3  # times the power at the first measurement
@@ -41,11 +42,15 @@ class Reader:
         metric: Metric,
         describe: Describe,
         guarded: Guard,
+        lost: Container[str],
         aside: Aside,
         begun: Callable[[Gpu], None],
         joules: dict[str, float],
     ) -> None:
-        """`begun` is called after the first power reading. `joules`: the last reading of each GPU's energy counter."""
+        """`begun` is called after the first power reading. `lost`: UUIDs of GPUs that are; for them `guarded` is False.
+
+        `joules`: the last reading of each GPU's energy counter.
+        """
         self.gpu = gpu
         self._call = gpu.power.call
         self.period_s = 1 / hz
@@ -55,6 +60,7 @@ class Reader:
         self._metric = metric
         self._describe = describe
         self._guarded = guarded
+        self._lost = lost
         self._aside = aside
         self._begun = begun
         self._joules = joules
@@ -67,7 +73,7 @@ class Reader:
         self._refined = 0
         self._refine_ns = 0
         self._state_ns = 0
-        self._clocks = False  # read with each second state: they tell what held them, not how long
+        self._states = 0
         self._turns = 0
         self._late = 0
         self._skipped = 0
@@ -110,7 +116,13 @@ class Reader:
 
     def keep(self, given: Any) -> bool:
         """Takes down what `power` gave; False when the GPU is lost."""
-        return self._guarded(self.gpu, functools.partial(self._keep, given))
+        try:
+            if self.gpu.uuid not in self._lost:
+                self._keep(given, self.gpu)
+                return True
+        except Exception as error:
+            return self._guarded(self.gpu, functools.partial(_raise, error))
+        return self._guarded(self.gpu, lambda gpu: None)
 
     def due(self) -> bool:
         """Whether it is time for `state`."""
@@ -153,8 +165,8 @@ class Reader:
             self._begun(gpu)
 
     def _state(self, gpu: Gpu) -> None:
-        reading = gpu.state(clocks=self._clocks)
-        self._clocks = not self._clocks
+        reading = gpu.state(clocks=self._states % CLOCKS_EVERY == 0)
+        self._states += 1
         self._emit(gpu.uuid, reading)
         now = reading.end_ns
         self._state_ns += max(round(STATE_PERIOD_S * 1e9), now - self._state_ns)
@@ -193,6 +205,10 @@ class Reader:
 
     def _tell_refresh(self, gpu: Gpu) -> None:
         self._describe(gpu, {**self._refreshes.facts(self.period_s), **_source_facts(gpu)})
+
+
+def _raise(error: Exception, _gpu: Gpu) -> None:
+    raise error
 
 
 def _watts(reading: Timed) -> float | None:

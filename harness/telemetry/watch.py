@@ -150,6 +150,7 @@ class GpuWatch:
             metric=self._metric,
             describe=self._describe,
             guarded=self._guarded_fast,
+            lost=self._lost,
             aside=self._aside,
             begun=self._begun,
             joules=self._joules,
