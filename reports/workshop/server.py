@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
@@ -38,6 +39,11 @@ class Server(ThreadingHTTPServer):
             OSError: the port is taken.
         """
         super().__init__((HOST, port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes a connection, at any moment, is none."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

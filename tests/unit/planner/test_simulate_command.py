@@ -299,6 +299,29 @@ def test_other_processes_give_the_same_rows():
     assert run(sweep, jobs=2) == run(sweep, jobs=1)
 
 
+def test_other_processes_give_the_same_rows_of_large_fleets_with_turns_and_load():
+    base = {
+        "durations": {
+            "law": "composed",
+            "turns": [[2, 9]],
+            "generation": {"law": "log_normal", "median_s": 8, "sigma": 0.6},
+            "tool": {"law": "log_normal", "median_s": 16, "sigma": 0.7},
+        },
+        "policy": {"group_size": 8, "mode": "async"},
+        "pools": {"engines": 40, "slow_down": {"concurrency": [1, 64], "factor": [1.0, 3.0]}, "train": 60.0},
+        "batch_size": 64,
+        "horizon_updates": 3,
+    }
+    sweep = cells(base, {"workers": [500, 2_000], "max_staleness": [None, 1]}, seeds=2)
+    told: list[tuple[int, int]] = []
+
+    rows = run(sweep, jobs=3, progress=lambda done, total: told.append((done, total)))
+
+    assert rows == run(sweep, jobs=1)
+    assert [row["workers"] for row in rows] == [500] * 4 + [2_000] * 4
+    assert told == [(done, 8) for done in range(1, 9)]
+
+
 def test_an_interrupt_ends_a_large_sweep_and_its_processes():
     words = ["--sweep", "sigma=0:1.5:400", "--sweep", "update_s=1:100:50", "--jobs", "2", "--json"]
     bench = [sys.executable, "-c", "from harness.cli import main; main()", "simulate", *words]

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import socket
+import struct
 import threading
 from http import HTTPStatus
 
@@ -226,6 +227,34 @@ def test_an_address_that_is_none_is_refused():
             connection.sendall(b"GET http://[ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert connection.recv(1_000).startswith(b"HTTP/1.1 400 ")
         thread.join(10)
+
+
+def test_a_connection_that_is_reset_is_no_traceback(capfd):
+    """As a browser does that gives an answer up."""
+    with Server(0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        with socket.create_connection(server.server_address[:2], timeout=60) as connection:
+            connection.sendall(b"GET /workshop.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(1_000)  # it is served, and waits for the next request
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with socket.create_connection(server.server_address[:2], timeout=60) as after:
+            after.sendall(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert after.recv(1_000).startswith(b"HTTP/1.1 404 ")
+        for other in [one for one in threading.enumerate() if "process_request" in one.name]:
+            other.join(60)
+        server.shutdown()
+        thread.join(60)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_defect_of_the_server_is_told(capfd):
+    with Server(0) as server:
+        try:
+            raise ValueError("a defect")
+        except ValueError:
+            server.handle_error(None, ("127.0.0.1", 1))
+    assert "a defect" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("write", [0, 1])
