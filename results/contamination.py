@@ -5,10 +5,10 @@ MEASURING.md and DESIGN.md, "Telemetry": a contaminated window is marked, and ge
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from results.energy import WORKERS
+from results.energy import WORKERS, Energy
 from results.gpu_sensors import gpu_pools
 from results.store import RunTables
 from results.window import Window
@@ -92,6 +92,15 @@ def contamination(run: RunTables, window: Window | None) -> Contamination:
         load_ratio=load,
         reasons=tuple(reasons),
     )
+
+
+def unless_spoiled(power: Energy, spoiled: Contamination) -> Energy:
+    """No verdict on energy where something else had the GPUs too, or held them down. What is bad stays bad."""
+    if not spoiled.gpu or power.verdict is None:
+        return power
+    verdict = "bad" if power.verdict == "bad" else None
+    note = "; ".join(part for part in (power.note, f"contaminated: {', '.join(spoiled.reasons)}") if part)
+    return replace(power, verdict=verdict, reasons=(*power.reasons, "contaminated"), note=note)
 
 
 def _looks(run: RunTables) -> list[_Look]:

@@ -13,7 +13,7 @@ from results.classes import HOST_PHASES
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
 from results.gpu_errors import gpus_with_xid
 from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
-from results.gpu_series import readings_of
+from results.gpu_series import GpuReadings, readings_of
 from results.intervals import Ns, Timeline, clip
 from results.lost_gpus import lost_gpus
 from results.power import Floats
@@ -55,6 +55,25 @@ class Energy:
     phases: tuple[ClassEnergy, ...] = ()  # of the class `host`: reward, advantage, data and overhead, each by itself
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What `energy` looks at of the samples: the run's GPUs, their readings, and when any GPU was last read."""
+
+    names: Sequence[str] | None
+    readings: dict[str, GpuReadings]
+    latest: int | None
+
+
+def read_gpus(run: RunTables) -> Read:
+    """Reads the samples; it can be done beside other things: most of it is no work of the interpreter's.
+
+    Raises:
+        SpecError: they cannot be read.
+    """
+    names = run_gpus(run, gpu_pools(run))
+    return Read(names, *readings_of(run, names or ()))
+
+
 def energy(
     run: RunTables,
     window: Window,
@@ -64,16 +83,16 @@ def energy(
     tokens: float | None = None,
     work: RunningWork | None = None,
     phases: Mapping[str, Timeline] | None = None,
+    read: Read | None = None,
 ) -> Energy:
-    """The run's energy.
+    """The run's energy; `read`: where the samples were read already. Its readings are used up.
 
     `timelines`: each pool's classes as one unit; `trained`: trajectories trained in the window, `tokens`: tokens of
     theirs that were; `work`: the turns that ran, by which joules are attributed; `phases`: as `timelines`, of the pool
     that trains, the phases of `host` by their own codes.
     """
-    pools = gpu_pools(run)
-    names = run_gpus(run, pools)
-    readings, latest = readings_of(run, names or ())
+    read = read_gpus(run) if read is None else read
+    pools, names, readings, latest = gpu_pools(run), read.names, read.readings, read.latest
     if latest is None:
         return _none("no GPU", trained)
     if names is None:

@@ -1,6 +1,7 @@
 """Everything that is computed from a collected run: its figures by name, and the accounts behind them."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,8 @@ from harness.protocol.spec import Device
 from results.account import CLIENT, ENGINE, Account, make_account, pool_timelines
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
-from results.contamination import Contamination, contamination
-from results.energy import Energy, energy
+from results.contamination import Contamination, contamination, unless_spoiled
+from results.energy import Energy, Read, energy, read_gpus
 from results.energy_tables import energy_tables
 from results.engine_use import FIGURES as ENGINE_FIGURES
 from results.engine_use import EnginesUse, engines_use, put_engine_figures
@@ -125,17 +126,19 @@ def compute(run: RunTables) -> RunFigures:
         for metric, unit in OF_WINDOW.items():
             figures.put(metric, unit, None, note=f"no steady window: {steady.reason}")
     else:
-        made = batches(run, arrays, window)
-        account = make_account(run, arrays, window, tails=tails(made))
-        used = engines_use(run, window)
-        lives = Lives.of(run, arrays)
-        lived = lifetimes(run, arrays, window, lives.left)
-        rows = phase_rows(arrays, window, run.spec.placement)
-        wait = straggler(run, window, made, account)
-        rates = throughput(run, arrays, window, account, lives)
-        work = running_work(run, arrays, lives, made) if run.spec.device is Device.CUDA else None
-        power = _energy(run, arrays, window, account, rates, work)
-        power = _unless_spoiled(power, spoiled)
+        with ThreadPoolExecutor(1) as beside:
+            reading = beside.submit(read_gpus, run)  # much of it, and of the accounts, leaves the interpreter free
+            made = batches(run, arrays, window)
+            account = make_account(run, arrays, window, tails=tails(made))
+            used = engines_use(run, window)
+            lives = Lives.of(run, arrays)
+            lived = lifetimes(run, arrays, window, lives.left)
+            rows = phase_rows(arrays, window, run.spec.placement)
+            wait = straggler(run, window, made, account)
+            rates = throughput(run, arrays, window, account, lives)
+            work = running_work(run, arrays, lives, made) if run.spec.device is Device.CUDA else None
+            power = _energy(run, arrays, window, account, rates, work, reading.result())
+        power = unless_spoiled(power, spoiled)
         chosen = selection(run, window)
         stale = staleness(run, _steps_inside(run, window))
         _window(figures, window)
@@ -177,7 +180,13 @@ def _steps_inside(run: RunTables, window: Window) -> list[int]:
 
 
 def _energy(
-    run: RunTables, arrays: Tracks, window: Window, account: Account, rates: Throughput, work: RunningWork | None
+    run: RunTables,
+    arrays: Tracks,
+    window: Window,
+    account: Account,
+    rates: Throughput,
+    work: RunningWork | None,
+    read: Read | None = None,
 ) -> Energy:
     """Energy by the classes of each pool as one unit: which GPU an engine has is not known."""
     timelines = {unit.pool: unit.timeline for unit in account.units}
@@ -186,16 +195,9 @@ def _energy(
     trained = int(rates.trajectory_ledger.trained)
     side = Pool.TRAIN.value if Pool.TRAIN.value in timelines else Pool.BOTH.value
     phases = {side: account.phases} if account.phases is not None else None
-    return energy(run, window, timelines, trained, tokens=rates.token_ledger.trained, work=work, phases=phases)
-
-
-def _unless_spoiled(power: Energy, spoiled: Contamination) -> Energy:
-    """No verdict on energy where something else had the GPUs too, or held them down. What is bad stays bad."""
-    if not spoiled.gpu or power.verdict is None:
-        return power
-    verdict = "bad" if power.verdict == "bad" else None
-    note = "; ".join(part for part in (power.note, f"contaminated: {', '.join(spoiled.reasons)}") if part)
-    return replace(power, verdict=verdict, reasons=(*power.reasons, "contaminated"), note=note)
+    return energy(
+        run, window, timelines, trained, tokens=rates.token_ledger.trained, work=work, phases=phases, read=read
+    )
 
 
 def _selection(figures: Figures, chosen: Selection) -> None:

@@ -9,8 +9,8 @@ from test_metrics_energy import _flat, _found, _history, _sample
 from harness.protocol.spec import Device
 from reports.contaminated import contamination_line
 from reports.markdown import Footnotes
-from results.contamination import contamination
-from results.metrics import _unless_spoiled, compute
+from results.contamination import contamination, unless_spoiled
+from results.metrics import compute
 from results.window import Window
 
 WINDOW = Window(start_ns=ns(20), end_ns=ns(120), after_step=1, last_step=2, boundaries_ns=(ns(20), ns(120)))
@@ -132,9 +132,9 @@ def test_energy_of_a_contaminated_window_gets_no_verdict_and_bad_stays_bad() -> 
             _sample(history, gpu, _flat(200), scale=scale)
         power = _found(history)
         clean = contamination(history.run(), WINDOW)
-        assert _unless_spoiled(power, clean).verdict == power.verdict == before
+        assert unless_spoiled(power, clean).verdict == power.verdict == before
         _probe(history, "power_cap", 50, 1.0)
-        spoiled = _unless_spoiled(power, contamination(history.run(), WINDOW))
+        spoiled = unless_spoiled(power, contamination(history.run(), WINDOW))
         assert spoiled.verdict == after
         assert spoiled.reasons[-1] == "contaminated"
         assert "a power limit below the board's default on 1 GPU" in str(spoiled.note)
