@@ -14,9 +14,9 @@ from typing import Any
 from harness.protocol.errors import SpecError
 from results.planner import compiled
 from results.planner.engine import simulate
-from results.planner.model import Mode
+from results.planner.model import LogNormal, Mode, Scenario
 from results.planner.result import CONVENTIONS, Result
-from results.planner.sweep import Cell, cells, row_of
+from results.planner.sweep import cells, row_of, theory
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(16))  # sigma of the curve's points
 QUICK_SPREADS, QUICKEST_SPREADS = SPREADS[::3], SPREADS[::5]
@@ -162,7 +162,7 @@ def point(setting: Setting) -> dict[str, Any]:
     for cell in cells(base_of(setting), {"mode": list(MODES)}):
         mode = str(cell.values["mode"])
         first = setting.batch_size if mode == Mode.SYNCHRONOUS.value else 0
-        result = _simulated(cell, first)
+        result = _simulated(cell.scenario, first)
         row = row_of(cell, result)
         row["staleness"] = {name: _histogram(result, name) for name in CONVENTIONS}
         found[mode] = row
@@ -203,14 +203,23 @@ class Abandoned(Exception):  # noqa: N818 - no error: the hand moved on
 
 @lru_cache(maxsize=8192)
 def _on_curve(setting: Setting, mode: str) -> dict[str, Any]:
-    (cell,) = cells(base_of(setting), {"mode": [mode]}, assumed=("in_flight",))
-    row = row_of(cell, _simulated(cell, 0))
+    scenario = replace(
+        _without_spread(replace(setting, sigma=0.0), mode), durations=LogNormal(setting.median, setting.sigma)
+    )
+    result = _simulated(scenario, 0)
     return {
         "sigma": setting.sigma,
-        "updates_per_hour": row["updates_per_hour"],
-        "long_run": row["updates_per_hour_theory"],
-        "unstable": row["unstable"],
+        "updates_per_hour": result.updates_per_hour,
+        "long_run": theory(scenario),
+        "unstable": result.unstable,
     }
+
+
+@lru_cache(maxsize=64)
+def _without_spread(setting: Setting, mode: str) -> Scenario:
+    """What the points of a curve share: made once."""
+    (cell,) = cells(base_of(setting), {"mode": [mode]}, assumed=("in_flight",))
+    return cell.scenario
 
 
 def _extent(setting: Setting) -> dict[str, Any]:
@@ -225,8 +234,8 @@ def warm() -> str:
     return "compiled" if compiled.available() else "interpreted"
 
 
-def _simulated(cell: Cell, records: int) -> Result:
-    return simulate(cell.scenario, backend="compiled" if compiled.available() else "interpreted", records=records)
+def _simulated(scenario: Scenario, records: int) -> Result:
+    return simulate(scenario, backend="compiled" if compiled.available() else "interpreted", records=records)
 
 
 def _histogram(result: Result, name: str) -> list[list[float]]:

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -105,6 +106,17 @@ def makespan(durations: Sequence[float], workers: int) -> float:
 
 def _moment(law: Law, count: int, power: int) -> float:
     """E[max ** power] = the integral of power x**(power - 1) (1 - F(x)**count)."""
+    if isinstance(law, LogNormal):  # of all medians the same but for the scale
+        return law.median_s**power * _unit_moment(law.sigma, count, power)
+    return _integral(law, count, power)
+
+
+@lru_cache(maxsize=4096)
+def _unit_moment(sigma: float, count: int, power: int) -> float:
+    return _integral(LogNormal(1.0, sigma), count, power)
+
+
+def _integral(law: Law, count: int, power: int) -> float:
     jumps = sorted(set(_jumps(law)))
     spread = _log_normals(law)
     if not spread:
