@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from reports.compared.words import caveats, effect, joined, lacking, runs_of, signed, size, title, value, verdict
-from reports.markdown import Footnotes, code, escape, number, table
+from reports.markdown import Footnotes, code, escape, number, plural, table
 from results.comparing.blame import Blame, Effect
 from results.comparing.claims import Claim
 from results.comparing.comparison import Comparison, Pair
@@ -198,7 +198,7 @@ def _blame(found: Blame | str, a: str, b: str, notes: Footnotes) -> list[str]:
         first, second = sum(one.a_s for one in small), sum(one.b_s for one in small)
         rows.append(
             [
-                f"{len(small)} smaller ones{notes.mark(names)}",
+                f"{plural(len(small), 'smaller one')}{notes.mark(names)}",
                 number(first),
                 number(second),
                 signed(seconds),
