@@ -17,7 +17,8 @@ from harness.telemetry.lanes import Alarm, Lanes
 from harness.telemetry.nvml import Gpu, GpuLostError
 from harness.telemetry.reader import Emit, Metric, Reader
 
-SLOW_PERIOD_S = 1.0
+LIMIT_PERIOD_S = 1.0
+MEMORY_PERIOD_S = 2.0
 SLOWEST_PERIOD_S = 4.0  # PCIe calls block 20 ms each, and waking up after it costs more than all else a second asks
 CHECK_PERIOD_S = 5.0
 RESCAN_PERIOD_S = 5.0
@@ -189,7 +190,8 @@ class GpuWatch:
         now = time.monotonic_ns()
         failed: set[tuple[Gpu, int]] = set()
         ticks: list[tuple[Ticks, Callable[[Gpu], object]]] = [
-            (Ticks(SLOW_PERIOD_S, now, self._rng), self._limit_and_memory),
+            (Ticks(LIMIT_PERIOD_S, now, self._rng), lambda gpu: gpu.read_limit()),
+            (Ticks(MEMORY_PERIOD_S, now, self._rng), lambda gpu: self._emit(gpu.uuid, gpu.memory())),
             (Ticks(SLOWEST_PERIOD_S, now, self._rng), self._seldom),
             (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: looked[gpu].check()),
         ]
@@ -221,10 +223,6 @@ class GpuWatch:
         looks = _Looks(gpu, contamination, ProcessMemory(gpu, self._metric), self._emit)
         looks.check()
         looked[gpu] = looks
-
-    def _limit_and_memory(self, gpu: Gpu) -> None:
-        gpu.read_limit()
-        self._emit(gpu.uuid, gpu.memory())
 
     def _seldom(self, gpu: Gpu) -> None:
         self._emit(gpu.uuid, gpu.slow_state())
