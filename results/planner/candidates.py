@@ -15,7 +15,6 @@ from results.planner.model import (
     Fixed,
     InFlight,
     Mode,
-    Order,
     Policy,
     Pools,
     Scenario,
@@ -128,13 +127,19 @@ def predict(
     `recorded`: with every trajectory that an async one trained on.
     """
     made = scenario(calibration, candidate, shares, updates=updates, seed=seed)
-    if calibration.device != "cpu" or candidate.placement != ASYNC:
+    asynchronous, mechanism = candidate.placement == ASYNC, calibration.mechanism(ASYNC)
+    shared = calibration.device == "cpu"
+    if not asynchronous or not (shared or mechanism.held_s or mechanism.whole_batches):
         ahead = (updates + _warm(candidate) + candidate.max_staleness + 1) * calibration.trajectories
-        return simulate(made, backend=backend, records=ahead if recorded and candidate.placement == ASYNC else 0)
+        return simulate(made, backend=backend, records=ahead if recorded and asynchronous else 0)
     # An async run's constants hold what the two sides did to each other already.
-    depth = 0.0 if calibration.placement == ASYNC else _place(calibration, priors.SHARED, shares)
-    held_s = calibration.mechanism(ASYNC).held_s
-    return simulate_on_one_machine(made, Sharing(depth=depth, held_s=held_s))
+    slowed = shared and calibration.placement != ASYNC
+    sharing = Sharing(
+        depth=_place(calibration, priors.SHARED, shares) if slowed else 0.0,
+        held_s=mechanism.held_s,
+        in_order=mechanism.whole_batches,
+    )
+    return simulate_on_one_machine(made, sharing)
 
 
 def scenario(calibration: Calibration, candidate: Candidate, shares: Shares, *, updates: int, seed: int) -> Scenario:
@@ -163,7 +168,6 @@ def scenario(calibration: Calibration, candidate: Candidate, shares: Shares, *, 
         in_flight=InFlight.PARTIAL,
         # A batch that is dispatched and taken whole is one group.
         group_size=trajectories if whole else calibration.group_size,
-        order=Order.FIRST_STARTED if whole else Order.FIRST_FINISHED,
     )
     pools = Pools(
         workers=trajectories * (1 + candidate.max_staleness) if asynchronous else trajectories,

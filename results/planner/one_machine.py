@@ -1,8 +1,9 @@
-"""Async where both pools share one machine's cores: the simulator's model, and what it leaves out there.
+"""Async with what the kernel leaves out: cores that both pools share, and what some frameworks do.
 
-Two things are here and not in `kernel`: while the trainer computes and the engines generate, each slows the other, at
-every instant; and turns that a sync interrupts may be asked again only after a while. Without them it is the kernel's
-model, draw by draw. It is plain Python, for the few trajectories that one machine carries.
+Three things are here and not in `kernel`: while the trainer computes and the engines generate, each slows the other, at
+every instant; turns that a sync interrupts may be asked again only after a while; and the trainer may wait for the
+oldest groups. Without them it is the kernel's model, draw by draw. It is plain Python, for as few trajectories as a
+batch of a run has.
 """
 
 import heapq
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from results.planner import draws
+from results.planner.accounts import energy
 from results.planner.model import ROLLOUT_CLASSES, TRAIN_CLASSES, Order, Scenario
 from results.planner.result import (
     AFTER_UPDATE,
@@ -37,10 +39,12 @@ class Sharing:
         depth: how much longer each side takes while both compute: 0 not at all, 1 twice as long.
         held_s: turns that generate when a sync begins go on at the first multiple of it, from the sync's begin, at
             which the sync is over; 0: when it is over. They keep their tokens.
+        in_order: groups are taken in the order they were started in, and waited for.
     """
 
     depth: float = 0.0
     held_s: float = 0.0
+    in_order: bool = False
 
 
 @dataclass(slots=True)
@@ -122,7 +126,7 @@ class _Machine:
     def play(self) -> None:
         while len(self.ended_s) < self.updates:
             self._start()
-            if self.trainer == _IDLE and len(self.finished) >= self.scenario.batch_size:
+            if self.trainer == _IDLE and self._ready():
                 self._take()
             self._next_event()
 
@@ -143,8 +147,14 @@ class _Machine:
             heapq.heappush(self.generating, (self.gen + life.seconds[0], number))
             self.next += 1
 
+    def _ready(self) -> bool:
+        batch = self.scenario.batch_size
+        if not self.sharing.in_order:
+            return len(self.finished) >= batch
+        return sum(group < (self.taken + 1) * batch for group in self.finished) == batch
+
     def _take(self) -> None:
-        if self.scenario.policy.order is Order.FIRST_STARTED:
+        if self.scenario.policy.order is Order.FIRST_STARTED or self.sharing.in_order:
             self.finished.sort()
         for _ in range(self.scenario.batch_size):
             group = self.finished.pop(0)
@@ -259,6 +269,7 @@ def simulate_on_one_machine(scenario: Scenario, sharing: Sharing) -> Result:
     window = count.now - before.now
     workers = scenario.pools.workers
     updates = machine.updates - scenario.warmup_updates
+    train_s, rollout_s = _since(count.train, before.train), _since(count.rollout, before.rollout)
     live = len(machine.lives)
     done = machine.next - live
     return Result(
@@ -286,9 +297,9 @@ def simulate_on_one_machine(scenario: Scenario, sharing: Sharing) -> Result:
             in_flight=live,
             queued=done - machine.taken * machine.per_step,
         ),
-        train_s=_since(count.train, before.train),
-        rollout_s=_since(count.rollout, before.rollout),
-        energy_j={},
+        train_s=train_s,
+        rollout_s=rollout_s,
+        energy_j=energy(scenario, train_s, rollout_s),
         unstable=False,  # admission bounds what starts
         records=_records(machine.records),
     )

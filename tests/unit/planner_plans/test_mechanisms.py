@@ -8,8 +8,7 @@ from harness.specs import Machine, resolve
 from results.planner import priors
 from results.planner.calibration.constants import Calibration, Constant, Fit, Mechanism
 from results.planner.calibration.mechanisms import mechanism_in, mechanisms_of
-from results.planner.candidates import Candidate, centre, needed, scenario
-from results.planner.model import Order
+from results.planner.candidates import Candidate, centre, needed, predict, scenario
 
 CPU = Machine(why="no NVIDIA GPU is visible")
 COLOCATED = Candidate(placement="colocated", train_gpus=1, rollout_gpus=1)
@@ -114,7 +113,30 @@ def test_a_factor_s_range_is_as_wide_below_as_above():
 def test_batches_that_are_trained_on_whole_are_one_group():
     known = calibrated(Mechanism(), Mechanism(whole_batches=True))
     made = scenario(known, ASYNC, centre(known), updates=10, seed=1)
-    assert (made.batch_size, made.policy.group_size, made.policy.order) == (1, 8, Order.FIRST_STARTED)
+    assert (made.batch_size, made.policy.group_size) == (1, 8)
     assert made.trajectories_per_step == known.trajectories
     other = scenario(known, COLOCATED, centre(known), updates=10, seed=1)
     assert (other.batch_size, other.policy.group_size) == (4, 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_trainer_that_waits_for_the_oldest_has_none_beyond_the_bound(device):
+    """verl's bound is a hard one; first come, first served passes it now and then."""
+    waits, takes = (
+        predict(known, ASYNC, centre(known), updates=60, seed=1)
+        for known in (calibrated(Mechanism(), Mechanism(whole_batches=whole), device=device) for whole in (True, False))
+    )
+    assert waits.violations == 0
+    assert waits.staleness["at_start"].mean == 1
+    assert takes.violations > 0
+    assert waits.window_s > takes.window_s
+
+
+def test_energy_is_told_where_turns_are_held_too():
+    joules = [
+        predict(known, ASYNC, centre(known), updates=20, seed=1).energy_per_trajectory_j
+        for known in (
+            calibrated(Mechanism(), Mechanism(held_s=held), device="cuda", watts_limit=700.0) for held in (0.0, 1e-9)
+        )
+    ]
+    assert joules[1] == pytest.approx(joules[0], rel=1e-3)
