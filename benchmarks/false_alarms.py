@@ -12,7 +12,7 @@ runs of other nights.
 
     python benchmarks/false_alarms.py --make 12 --framework verl --noise NEW      (the noise, made first)
     python benchmarks/false_alarms.py [--noise NEW] [--record] [--figure docs/power-curve.svg]
-    python benchmarks/false_alarms.py [--noise NEW] [--record] --between 0.05
+    python benchmarks/false_alarms.py [--noise NEW] [--record] --between 0.05 [--within 0.01]
 """
 
 import io
@@ -187,7 +187,7 @@ def between_nights(noise: Noise, count: int, between: float) -> dict[str, dict[s
     return found
 
 
-def study_nights(noise: Noise, count: int, between: float, record: bool) -> int:
+def study_nights(noise: Noise, count: int, between: float, within: float, record: bool) -> int:
     """The study of nights that differ, printed."""
     nights = between_nights(noise, count, between)
     base = noise.template
@@ -197,6 +197,7 @@ def study_nights(noise: Noise, count: int, between: float, record: bool) -> int:
             "cell": f"{base.framework} {base.placement} {base.device}",
             "runs": len(noise.residuals),
             "between": between,
+            "within": round(within, 4),
             "runs_a_night": NIGHT_RUNS,
             "nights": nights,
             "limits": {"failed_upper_95": 0.01},
@@ -256,6 +257,7 @@ def main() -> int:
     parser.add_argument("--injected", type=int, default=500, help="checks of each slow-down (default: %(default)s)")
     parser.add_argument("--curve", type=int, default=300, help="checks of each point of the curve; 0: none")
     parser.add_argument("--between", type=float, default=0.0, metavar="SD", help="how nights differ, e.g. 0.05; 0: not")
+    parser.add_argument("--within", type=float, metavar="SD", help="scale the noise: how training varies, e.g. 0.01")
     parser.add_argument("--candidates", type=int, help="runs that are checked; default: as many as the noise needs")
     parser.add_argument("--baseline", type=int, help="runs of a made baseline; default: twice as many")
     parser.add_argument("--make", type=int, default=0, metavar="N", help="make N real runs first, and add to --noise")
@@ -268,9 +270,11 @@ def main() -> int:
         make_runs(given.make, given.framework, given.placement, given.steps, given.noise)
     runs = [run for run in load_baseline(given.noise) if not run.problems]
     noise = Noise.of(runs)
+    if given.within:
+        noise = noise.quieter(given.within)
     spread = {part: float(s) for part, s in zip(noise.parts, np.sqrt((noise.residuals**2).mean(axis=0)), strict=True)}
     if given.between:
-        return study_nights(noise, given.checks, given.between, given.record)
+        return study_nights(noise, given.checks, given.between, given.within or spread[PHASE], given.record)
     candidates = given.candidates or runs_needed(spread[PHASE]) or MOST
     sizes = (given.baseline or 2 * candidates, candidates)
     base = noise.template

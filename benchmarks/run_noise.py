@@ -57,6 +57,11 @@ class Noise:
             rate_residuals=np.concatenate([_residuals(each) for each in work]),
         )
 
+    def quieter(self, sd: float) -> "Noise":
+        """The same noise, scaled so that training varies by `sd` from run to run."""
+        factor = sd / float(np.sqrt((self.residuals[:, self.parts.index(PHASE)] ** 2).mean()))
+        return replace(self, residuals=factor * self.residuals, rate_residuals=factor * self.rate_residuals)
+
     def draw(
         self,
         rng: np.random.Generator,

@@ -153,3 +153,12 @@ def test_nights_that_differ_alarm_no_test_that_knows_of_nights(study: ModuleType
     spread = noise.draw(np.random.default_rng(1), 3000, "r", nights=study.dates(0, 1500), between=0.05)
     was, now = (np.log([run.value("phase_train_s") or np.nan for run in runs]).std() for runs in (made, spread))
     assert now == pytest.approx(float(np.hypot(was, 0.05)), rel=0.05)
+
+
+def test_quieter_noise_is_the_same_scaled(study: ModuleType) -> None:
+    noise = study.Noise.of(noisy(12))
+    quiet = noise.quieter(0.01)
+    place = noise.parts.index("phase_train_s")
+    assert float(np.sqrt((quiet.residuals[:, place] ** 2).mean())) == pytest.approx(0.01)
+    factor = quiet.residuals / noise.residuals
+    assert factor == pytest.approx(np.full_like(factor, factor.flat[0]))
