@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from results.energy import run_gpus
 from results.gpu_sensors import gpu_pools
+from results.schema import TABLES
 from results.store import RunTables
 
 UNSUPPORTED = "telemetry.unsupported"  # the sampler's metric, with the labels field, reason and, mostly, gpu
@@ -43,8 +44,7 @@ def untold(run: RunTables) -> tuple[Untold, ...]:
 
 def _given(run: RunTables, fields: Mapping[str, object]) -> dict[str, set[str]]:
     """The GPUs that gave each field that is a column of the samples."""
-    there = set(run.tables["samples"].schema.names)
-    columns = sorted(there & set(fields))
+    columns = sorted(set(TABLES["samples"].names) & set(fields))
     given: dict[str, set[str]] = {name: set() for name in columns}
     for batch in run.batches("samples", ("gpu", *columns), text=("gpu",)) if columns else ():
         for name in columns:
