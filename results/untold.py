@@ -46,7 +46,7 @@ def _given(run: RunTables, fields: Mapping[str, object]) -> dict[str, set[str]]:
     """The GPUs that gave each field that is a column of the samples."""
     columns = sorted(set(TABLES["samples"].names) & set(fields))
     given: dict[str, set[str]] = {name: set() for name in columns}
-    for batch in run.batches("samples", ("gpu", *columns), text=("gpu",)) if columns else ():
+    for batch in run.batches("samples", ("gpu", *columns), text=("gpu",), known=columns) if columns else ():
         for name in columns:
             valid = pc.and_(batch.column(name).is_valid(), batch.column("gpu").is_valid())
             given[name] |= set(pc.unique(batch.column("gpu").filter(valid).cast("string")).to_pylist())
