@@ -62,7 +62,7 @@ def _spans(run: RunTables) -> pd.DataFrame:
 
 def _open_in(run: RunTables, name: str, edges: tuple[int, int] | None, *columns: str) -> pd.DataFrame:
     """The rows of a table that were open at some instant between the edges; what never ended was."""
-    table = run.tables[name].select(["start_ns", "end_ns", *columns])
+    table = run.part(name, ("start_ns", "end_ns", *columns))
     left, right = edges or (0, 0)
     late = pc.fill_null(pc.greater(table["end_ns"], left), fill_value=True)
     return frame_of(table.filter(pc.and_(late, pc.less(table["start_ns"], right))))
@@ -79,7 +79,7 @@ def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: 
         turns=_open_in(run, "turns", edges, "engine"),
         tool_calls=_open_in(run, "tool_calls", edges),
         syncs=run.frame("weight_syncs"),
-        engines=tuple(pc.unique(run.tables["turns"]["engine"]).drop_null().to_pylist()),
+        engines=tuple(pc.unique(run.part("turns", ("engine",))["engine"]).drop_null().to_pylist()),
     )
     made = timeline.build(frames, steps, shared=run.spec.placement is Placement.COLOCATED)
     if made is None:

@@ -103,7 +103,7 @@ def check_counters(run: RunTables) -> CounterCheck:
     if run.spec.policy is not Policy.MODEL:
         return _unknown(f"policy = {run.spec.policy}: the engines scored replies that they did not generate")
     names = sorted(readings)
-    silent = set(pc.unique(run.tables["turns"].column("engine").drop_null()).to_pylist()) - set(readings)
+    silent = set(pc.unique(run.part("turns", ("engine",)).column("engine").drop_null()).to_pylist()) - set(readings)
     if silent and names != [ALL]:
         return _unknown(f"the counter was not read for engine(s) {', '.join(sorted(silent))}")
     for engine, series in sorted(readings.items()):
@@ -274,7 +274,7 @@ def _recorded(run: RunTables) -> dict[str, _Readings]:
 
 def _requests(run: RunTables, names: list[str]) -> _Requests:
     """Turns, and the probes of the weight-sync proof that these engines answered: one token for each of their rows."""
-    turns = run.tables["turns"].select(["engine", "start_ns", "end_ns", "generated_tokens"])
+    turns = run.part("turns", ("engine", "start_ns", "end_ns", "generated_tokens"))
     probes = run.tables["probes"]
     rows = probes.filter(pc.equal(probes["name"], PROBE)).select(["mono_ns", "values", "labels_json"]).to_pylist()
     asked: list[tuple[int, int, float, str]] = []

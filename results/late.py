@@ -106,7 +106,7 @@ def _whole(value: Any) -> int | None:
 
 def _turns(run: RunTables, names: list[str]) -> tuple[dict[str, int], dict[str, set[str]]]:
     """Per trajectory: ns with a turn open, and the engines that answered."""
-    table = run.tables["turns"]
+    table = run.part("turns", ("trajectory_id", "start_ns", "end_ns", "engine"))
     mine = table.filter(pc.is_in(table.column("trajectory_id"), pa.array(names, pa.string())))
     spent = ints(mine.column("end_ns")) - ints(mine.column("start_ns"))
     generating: dict[str, int] = dict.fromkeys(names, 0)

@@ -15,6 +15,7 @@ from results.stats import quantile, weighted_quantile
 from results.store import RunTables
 from results.tracks import floats, ints
 
+_OF_TURNS = ("trajectory_id", "generated_tokens", "version_start", "version_end")
 Versions = npt.NDArray[np.float64]  # NaN: unknown
 
 
@@ -66,7 +67,7 @@ def staleness(run: RunTables, steps: Collection[int] | None = None) -> Staleness
         table = table.filter(pc.is_in(table["step_consumed"], pa.array(sorted(steps), pa.int64())))
     trained, first, last = (floats(table[name]) for name in ("version_trained", "version_first", "version_last"))
     at_start = trained - first
-    weights, ages, across = _tokens(run.tables["turns"], table)
+    weights, ages, across = _tokens(run.part("turns", _OF_TURNS), table)
     return Staleness(
         bound=run.spec.max_staleness,
         consumed=table.num_rows,

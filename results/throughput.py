@@ -270,7 +270,7 @@ def _ledgers(
 
 
 def _prefilled(run: RunTables, window: Window) -> int | None:
-    turns = run.tables["turns"]
+    turns = run.part("turns", ("start_ns", "prompt_tokens"))
     begun = pc.and_(pc.greater_equal(turns["start_ns"], window.start_ns), pc.less(turns["start_ns"], window.end_ns))
     tokens = turns["prompt_tokens"].filter(begun)
     return None if tokens.null_count or not len(tokens) else int(pc.sum(tokens).as_py())

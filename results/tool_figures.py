@@ -91,7 +91,7 @@ class ToolFigures:
 
 def tool_figures(run: RunTables) -> ToolFigures:
     """The figures of a run's tool calls."""
-    table = run.tables["tool_calls"].select([*_COLUMNS])
+    table = run.part("tool_calls", _COLUMNS)
     status = table["status"].fill_null("")
     calls = _Calls.of(table.filter(pc.not_equal(status, CANCELLED)))
     missing = (calls.status == NOT_FOUND) & np.isnan(calls.planned)

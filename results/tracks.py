@@ -19,6 +19,8 @@ FOREVER = np.iinfo(np.int64).max  # the end of what never ended
 UNKNOWN = -1  # an index of nothing
 
 Index = npt.NDArray[np.int64]
+_OF_CALLS = ("trajectory_id", "start_ns", "end_ns")
+_OF_TURNS = (*_OF_CALLS, "engine", "generated_tokens", "submitted_ns")
 _LEAF = ("host", "pid", "phase", "native_name", "pool", "unit", "step", "start_ns", "end_ns")
 
 
@@ -90,7 +92,7 @@ def tracks(run: RunTables) -> Tracks:
     leaves = spans.filter(own).select(list(_LEAF)).to_pandas()
     rewards = spans.filter(pc.invert(own))
 
-    turns, tools, opens = run.tables["turns"], run.tables["tool_calls"], run.tables["opens"]
+    turns, tools, opens = run.part("turns", _OF_TURNS), run.part("tool_calls", _OF_CALLS), run.tables["opens"]
     known = pc.unique(turns.column("engine")).drop_null()
     engines = tuple(sorted(known.to_pylist()))
     engine = pc.index_in(turns.column("engine"), value_set=pa.array(engines, pa.string()))

@@ -135,3 +135,21 @@ def test_a_frame_is_made_once_and_each_has_its_own_columns(tmp_path: Path) -> No
     assert again["status"].tolist() == ["ok"]
     assert "more" not in again
     assert np.shares_memory(first["start_ns"].to_numpy(), again["start_ns"].to_numpy())
+
+
+def test_columns_are_read_once_and_those_of_a_long_table_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stored(history().run(), tmp_path, 100)
+    whole = run.tables["samples"]
+    for keeps in (2**20, 10):
+        monkeypatch.setattr("results.store.KEPT_ROWS", keeps)
+        kept = stored(history().run(), tmp_path / str(keeps), 100)
+        first = kept.part("samples", ("gpu", "mono_ns"))
+        again = kept.part("samples", ("mono_ns", "util_ratio", "gpu"))
+        assert again.equals(whole.select(["mono_ns", "util_ratio", "gpu"]).replace_schema_metadata(None))
+        shared = [
+            first.column("mono_ns").chunk(0).buffers()[1].address
+            == again.column("mono_ns").chunk(0).buffers()[1].address
+        ]
+        assert shared == [keeps > 10]
