@@ -58,7 +58,7 @@ def test_a_table_with_values_totals_and_unknowns() -> None:
     assert block.right == (False, True, True)
     assert [[cell.plain for cell in row] for row in block.rows] == [
         ["p1|s2", "1,234 s", "–"],
-        [one_line(NASTY).replace("&lt;", "<").replace("&amp;", "&"), "<0.1%", "-55.4%"],
+        [one_line(NASTY), "<0.1%", "-55.4%"],
     ]
     assert [[cell.value for cell in row][1:] for row in block.rows] == [[1234.0, None], [0.1, -55.4]]
     assert [cell.plain for cell in block.totals[0]] == ["Total", "7 s", ""]
