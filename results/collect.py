@@ -1,9 +1,8 @@
 """From the events, samples and meta.json of a run folder to its tables, however the run ended."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -55,7 +54,7 @@ def collect(run_dir: Path) -> RunTables:
     recorded = Recorded(run_id, defects, compared=frozenset(clocks.clocks))
     stop = Event()
     # Beside each other: neither holds Python's lock for much of its time, Arrow and NumPy do the work.
-    with _plain_memory(), ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as beside:
         target = table_path(run_dir, "samples")
         writing = beside.submit(write_samples, run_dir / "samples", target, run_id, clocks, stop)
         try:
@@ -83,21 +82,6 @@ def collect(run_dir: Path) -> RunTables:
     tables |= {name: empty(name) for name in COMPUTED}
     ready = {name: with_metadata(name, table, run_id) for name, table in tables.items()}
     return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, ("samples",), ready))
-
-
-@contextmanager
-def _plain_memory() -> Iterator[None]:
-    """Arrow takes its memory from the C library meanwhile.
-
-    Its own allocator hands freed pages back within milliseconds: blocks of a few megabytes, which come and go here all
-    the time, are then cleared by the kernel again and again (a sixth of the CPU time of a collection).
-    """
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(before)
 
 
 def _event_tables(run_dir: Path, recorded: Recorded, spec: RunSpec, on_axis: OnAxis) -> dict[str, pa.Table]:

@@ -29,6 +29,7 @@ from harness.protocol.events import (
     decode,
 )
 
+_CACHED_BYTES = 2**18  # looked through at once
 INT_LIMIT = 2**62  # differences of two such integers fit 64 bits
 OnAxis = Callable[[str, Event], Event]  # host, event -> the event with its times on the run's axis
 _FILE_NAME = re.compile(r"^(?P<host>.+)-(?P<pid>\d{1,18})$")
@@ -88,21 +89,29 @@ class EventFile:
     def blocks(self, size: int, mark: bytes) -> Iterator[tuple[int, pa.LargeBinaryArray, bool]]:
         """The lines of the file, `size` bytes at a time: number of the first, lines, whether `mark` may be in them.
 
-        Each line comes with the newline that ends it.
+        Each line comes with the newline that ends it. The lines lie in a buffer that the next block is read into:
+        what is to stay must be copied.
         """
-        with self.path.open("rb") as file:
-            left = b""
-            while more := file.read(size):
-                whole = left + more
-                end = whole.rfind(b"\n") + 1
-                left = whole[end:]
+        buffer, held = bytearray(size), 0
+        with self.path.open("rb", buffering=0) as file:
+            while True:
+                if held == len(buffer):
+                    buffer = buffer + bytes(len(buffer))  # one line is longer
+                with memoryview(buffer) as view, view[held:] as free:
+                    more = file.readinto(free)
+                if not more:
+                    break
+                end = buffer.rfind(b"\n", held, held + more) + 1
+                held += more
                 if end:
-                    lines = lines_of(whole, end)
-                    yield self.lines + 1, lines, mark in whole
+                    lines = lines_of(buffer, end)
+                    yield self.lines + 1, lines, buffer.find(mark, 0, end) >= 0
                     self.lines += len(lines)
-            if left:
-                yield self.lines + 1, lines_of(left, len(left)), True
-                self.lines += 1
+                    held -= end
+                    buffer[:held] = buffer[end : end + held]
+        if held:
+            yield self.lines + 1, lines_of(buffer, held), True
+            self.lines += 1
 
     def line(self, raw: bytes, number: int) -> tuple[Process, Event] | None:
         """The event of one line; None where it is none: then it is counted as damaged, or is empty."""
@@ -149,11 +158,13 @@ class EventFile:
             self.first_damage, self._first_damaged = f"line {number}: {why}", number
 
 
-def lines_of(data: bytes, end: int) -> pa.LargeBinaryArray:
-    """The lines before `end`, each with its newline; no Python object is made of any."""
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8, end) == ord("\n")) + 1
-    last = [end] if end and not (ends.size and ends[-1] == end) else []
-    offsets = np.concatenate(([0], ends, last)).astype(np.int64)
+def lines_of(data: bytes | bytearray, end: int) -> pa.LargeBinaryArray:
+    """The lines before `end`, each with its newline; no Python object is made of any, and nothing is copied."""
+    letters = np.frombuffer(data, np.uint8, end)
+    parts = range(0, end, _CACHED_BYTES)
+    found = [np.flatnonzero(letters[at : at + _CACHED_BYTES] == ord("\n")) + (at + 1) for at in parts]
+    last = [] if data[end - 1 : end] == b"\n" else [end]
+    offsets = np.concatenate(([0], *found, last)).astype(np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), offsets.size - 1, buffers)
 

@@ -22,7 +22,7 @@ SAME_CLOCK_NS = 50_000_000  # hosts whose anchors differ by less share a clock, 
 Changes = list[tuple[int, int, Open | bytes | None]]
 Opens = dict[tuple[int, int], Open | bytes]
 
-BLOCK_BYTES = 16 * 2**20  # of an events file, read at once
+BLOCK_BYTES = 8 * 2**20  # of an events file, read at once
 _HELLO = b'"hello"'
 
 # What the tables are sorted by; rows of one instant stay in the order of the files' names and their lines.

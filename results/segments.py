@@ -9,6 +9,7 @@ once. A message that differs in anything else is read by pyarrow, as is what is 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from results.schema import SAMPLES
 from results.segment_columns import Bytes, Ints, OddError, Piece
 
 PIECE_BYTES = 16 * 2**20
+MANY_NULLS = 2**18
 _HEAD = struct.Struct("<iI")  # continuation marker, length of the metadata
 _CONTINUATION = -1
 _RECORD_BATCH = 3  # MessageHeader of Message.fbs
@@ -228,7 +230,23 @@ def _plain(begin: bytes, part: bytes, rows: int) -> Iterator[pa.Table]:
 
 def whole(tables: Iterable[pa.Table]) -> pa.Table:
     """Pieces as one table with every column: one that a piece lacks is null there."""
-    return pa.concat_tables([SAMPLES.empty_table(), *tables], promote_options="default")
+    table = pa.concat_tables([SAMPLES.empty_table().select(["host", "mono_ns"]), *tables], promote_options="default")
+    there = set(table.column_names)
+    columns = [
+        table[field.name] if field.name in there else _nulls(field.type, table.num_rows).slice(0, table.num_rows)
+        for field in SAMPLES
+    ]
+    return pa.Table.from_arrays(columns, schema=SAMPLES)
+
+
+@lru_cache(maxsize=8)
+def _many_nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(MANY_NULLS, kind)
+
+
+def _nulls(kind: pa.DataType, count: int) -> pa.Array:
+    """At least so many: shared by the columns without a value, of which there are many."""
+    return _many_nulls(kind) if count <= MANY_NULLS else pa.nulls(count, kind)
 
 
 def fit(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -199,3 +199,17 @@ def test_the_kinds_that_come_by_the_million_are_read_together(tmp_path, monkeypa
     monkeypatch.setattr(EventFile, "line", lambda self, raw, number: alone.append(number) or whole(self, raw, number))
     read(path, monkeypatch, 64, 2**24)
     assert len(alone) == 1 + 20  # the hello and the metrics
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\n\nbc\n", b"\n" * 9 + b"x" * 30, b"ab\n" * 9])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_blocks_hold_each_line_of_the_file_once(tmp_path, content, size):
+    path = tmp_path / "h-7.jsonl"
+    path.write_bytes(content)
+    file, found = EventFile(path), []
+    for first, lines, has_mark in file.blocks(size, b"b"):
+        assert first == len(found) + 1
+        found += lines.to_pylist()
+        assert has_mark or b"b" not in b"".join(lines.to_pylist())
+    assert found == content.splitlines(keepends=True)
+    assert file.lines == len(found)
