@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from harness.cli.output import fail, save_traceback, terminal_gone
+from harness.cli.output import INTERRUPTED, fail, save_traceback, terminal_gone
 from harness.protocol.errors import BenchError
 
 _VERBS = {
@@ -36,7 +36,6 @@ _VERBS = {
     "plan": "plan",
     "score": "score",
 }
-INTERRUPTED = 130
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends
 HUNG_UP = 129  # 128 + SIGHUP
 OUTPUT_FULL = 74  # sysexits' EX_IOERR: what was printed found no room

@@ -29,6 +29,9 @@ ORDINARY = frozenset(
 )
 
 
+INTERRUPTED = 130  # exit code of Ctrl-C, as a shell has it: 128 + SIGINT
+
+
 class InternalError(BenchError):
     """A defect of bench itself, met while a run folder was at hand; its traceback was saved there."""
 

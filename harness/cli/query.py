@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.output import file_problem, table
+from harness.cli.interrupts import interruptible
+from harness.cli.output import INTERRUPTED, file_problem, table
 from harness.cli.runs import runs_dir_option
 from harness.protocol.errors import SpecError
 
@@ -52,7 +53,9 @@ def command(sql: str | None, form: str, out: Path | None, tables: bool, runs_dir
 
     runs = open_runs(runs_dir)
     _say_left_out(runs)
-    answer = query(runs, sys.stdin.read() if sql == "-" else sql)
+    wanted = sys.stdin.read() if sql == "-" else sql
+    with interruptible("interrupted", INTERRUPTED):
+        answer = query(runs, wanted)
     if form != "table":
         _check_names(answer.column_names, form)
     try:
