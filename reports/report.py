@@ -13,7 +13,6 @@ from reports.compare import comparison
 from reports.cost import cost_section
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
-from reports.html.page import draws, write_html
 from reports.imported import imported_page, refuse_imported
 from reports.late import late_table
 from reports.learning import learning_section
@@ -78,7 +77,7 @@ def write_report(
     cases = [Case.load(path) for path in run_dirs]
     refuse_imported(cases)
     folder = out / FOLDER
-    with pictures.left_out(lambda name: not draw and draws(name)):
+    with pictures.left_out(lambda name: not draw and _drawn_by_the_page(name)):
         lines = single(cases[0], folder, prices) if len(cases) == 1 else comparison(cases, folder, prices)
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
@@ -91,8 +90,16 @@ def write_report(
         temporary.unlink(missing_ok=True)
         raise
     if html is not None:
+        from reports.html.page import write_html  # with a library of templates that no other report needs
+
         write_html(lines, out, html, cases)
     return path
+
+
+def _drawn_by_the_page(picture: str) -> bool:
+    from reports.html.page import draws
+
+    return draws(picture)
 
 
 def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
