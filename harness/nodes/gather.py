@@ -207,15 +207,19 @@ class Gatherer:
         if trouble is not None:
             self._fail(OSError(f"{node.host}: {trouble}"))
         for piece in taken.pieces:
-            self._write(node, piece)
+            if may_come(piece.path):
+                self._write(node, piece)
+            else:  # its other files are none the worse for it
+                node.have[piece.path] = piece.mark
+                self._fail(
+                    ValueError(f"{node.host} handed over {piece.path!r}, which is no file of a run: not written")
+                )
         if node.lost is not None:
             node.lost = None
             self._say(RETURNED, node, {})
         return taken.left > 0
 
     def _write(self, node: Node, piece: Piece) -> None:
-        if not may_come(piece.path):
-            raise ValueError(f"{node.host} handed over {piece.path!r}, which is no file of a run")
         target = self.run_dir / piece.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if piece.at == WHOLE:

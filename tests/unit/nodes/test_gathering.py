@@ -15,7 +15,7 @@ import pytest
 from harness.nodes import gather
 from harness.nodes.agent import Agent, boot_id
 from harness.nodes.gather import Gatherer, LostError
-from harness.nodes.outbox import take
+from harness.nodes.outbox import Piece, Taken, take
 from harness.nodes.wire import Connection, Switchboard, TcpPeer, serve
 from harness.protocol.events import Failure, Metric, read_events
 from harness.protocol.recorder import Recorder, host_name, make_hello
@@ -128,6 +128,27 @@ def test_files_come_as_they_grow_and_the_rest_at_the_end(run, tmp_path):
     (end,) = run.metrics(gather.END)
     assert end.labels["complete"] is True
     assert end.labels["bytes"] == 12
+
+
+def test_a_file_that_is_none_of_a_runs_is_refused_and_the_others_come(run, tmp_path):
+    peer = Peer(tmp_path / "node")
+    plain = peer.take
+
+    def also_another(have, limit):
+        taken, trouble = plain(have, limit)
+        other = Piece(path="../meta.json", at=0, mark=3, data=b"bad")
+        pieces = taken.pieces if "../meta.json" in have else (other, *taken.pieces)
+        return Taken(pieces=pieces, left=taken.left), trouble
+
+    peer.take = also_another
+    (peer.root / "events" / "far-1.jsonl").write_bytes(b"one\n")
+    run.gatherer.add("n1", peer)
+    wait_for(lambda: (run.dir / "events" / "far-1.jsonl").exists())
+    run.gatherer.finish(PATIENCE_S)
+    assert (run.dir / "events" / "far-1.jsonl").read_bytes() == b"one\n"
+    assert not (run.dir.parent / "meta.json").exists()
+    assert any("no file of a run" in message for message in run.failures())
+    assert peer.removed
 
 
 def test_a_hiccup_loses_nothing_and_is_told(run, tmp_path):
