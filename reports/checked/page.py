@@ -83,8 +83,8 @@ def _occasions(cell: CellCheck) -> list[str]:
             return []
         return [
             f"{plural(cell.occasions, 'occasion')}: how much nights differ is not known, and the test takes runs as "
-            "independent. Where nights differ by 5% and the runs of one by 1%, about one check in ten of runs that did "
-            f"not change fails. From {between.LEAST_OCCASIONS} occasions on it is tested.",
+            "independent. Where nights differ by 5% and the runs of one by 1%, about one check in fifteen of runs "
+            f"that did not change fails. From {between.LEAST_OCCASIONS} occasions on it is tested.",
             "",
         ]
     told = []
