@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.planner.engine import simulate
-from results.planner.model import Composed, Empirical, Fixed, Mode, Order, Policy, Pools, Scenario, SlowDown
+from results.planner.model import Composed, Empirical, Fixed, LogNormal, Mode, Order, Policy, Pools, Scenario, SlowDown
 from results.planner.one_machine import Sharing, simulate_on_one_machine
 
 
@@ -35,7 +35,7 @@ def step(made, **sharing):
     return found.window_s / found.updates
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     bound=st.integers(0, 3),
@@ -47,6 +47,8 @@ def step(made, **sharing):
 def test_without_sharing_it_is_the_kernel_s_model(seed, bound, group, warm, train, order):
     """Draw by draw: the same trajectories, ends of updates, ages and accounts, from two programs."""
     made = scenario(
+        # No two things happen at one instant: of those, rounding would say which was first.
+        durations=Composed((2, 4, 9), LogNormal(0.1, 0.7), LogNormal(0.2, 0.6)),
         policy=Policy(mode=Mode.ASYNC, max_staleness=bound, group_size=group, order=order),
         pools=replace(scenario().pools, workers=8 * (1 + bound), train=Fixed(train)),
         batch_size=8 // group,
