@@ -186,8 +186,7 @@ def _full_ns(gates: pd.DataFrame, tracks: Tracks) -> int | None:
     if not hit.empty:
         times.append(int(hit.min()))
     if tracks.life_start.size:
-        grid = np.unique(np.concatenate((tracks.life_start, tracks.life_end)))
-        grid = np.concatenate((grid, [FOREVER])) if grid[-1] != FOREVER else grid
+        grid = grid_of(int(tracks.life_start.min()), FOREVER, tracks.life_start, tracks.life_end)
         count = level(tracks.life_start, tracks.life_end, grid)
         cap = float(told["cap"].max()) if not told.empty else float(count.max())
         reached = np.flatnonzero(count >= IN_FLIGHT * cap)
