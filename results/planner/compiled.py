@@ -5,6 +5,7 @@ Without fast-math, so each operation is rounded as Python rounds it, and the res
 
 import importlib.util
 import inspect
+import threading
 import types
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,8 @@ import numpy as np
 from harness.protocol.errors import SpecError
 from results.planner import heap, kernel, scalar
 from results.planner.draws import BLOCK, Bits, Floats
+
+_ROOM = threading.local()  # arrays to work in, made once in each thread
 
 
 def available() -> bool:
@@ -43,9 +46,11 @@ def log_normals(raw: Bits, median: float, sigma: float, out: Floats) -> None:
         SpecError: numba is not installed.
     """
     normals, exponentials = _filling()
-    size = min(BLOCK, len(raw))
-    bits = np.empty(size, dtype=np.uint64)
-    places, depths, powers = np.empty(size + 1, dtype=np.int64), np.empty(size + 1), np.empty(size + 1)
+    room = _ROOM.__dict__
+    if not room:
+        room["bits"], room["places"] = np.empty(BLOCK, dtype=np.uint64), np.empty(BLOCK + 1, dtype=np.int64)
+        room["depths"], room["powers"] = np.empty(BLOCK + 1), np.empty(BLOCK + 1)
+    bits, places, depths, powers = room["bits"], room["places"], room["depths"], room["powers"]
     for begin in range(0, len(raw), BLOCK):
         part = out[begin : begin + BLOCK]
         own = bits[: len(part)]
