@@ -8,7 +8,6 @@ from threading import Event
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from results.clocks import Clocks
 from results.segments import CutError, pieces, whole
@@ -80,6 +79,7 @@ class _Source:
         self._problems = problems
         self._pieces: Iterator[pa.Table] | None = None
         self.until_ns = -(2**63)
+        self.span_ns = 0  # of the last piece
         self.held: list[pa.Table] = []
 
     def read(self, piece_bytes: int) -> None:
@@ -97,7 +97,9 @@ class _Source:
         table = _sorted(self._clocks.table(table))
         self.held.append(table)
         if table.num_rows:
-            self.until_ns = max(self.until_ns, int(pc.max(table["mono_ns"]).as_py()) - SLACK_NS)
+            first, last = (int(table["mono_ns"][at].as_py()) for at in (0, -1))
+            self.span_ns = last - first
+            self.until_ns = max(self.until_ns, last - SLACK_NS)
 
 
 def _merged(sources: Sequence[_Source], late: list[pa.Table], stop: Event) -> Iterator[pa.Table]:
@@ -105,7 +107,8 @@ def _merged(sources: Sequence[_Source], late: list[pa.Table], stop: Event) -> It
     piece_bytes = max(LEAST_BYTES, PIECES_BYTES // max(1, len(sources)))
     done_ns, live = -(2**63), list(sources)
     while live:
-        bound = min(source.until_ns for source in live)
+        # Those that the slowest will overtake are read with it: else all that is held is gone through for each piece.
+        bound = min(source.until_ns + source.span_ns for source in live)
         for source in live:
             if stop.is_set():
                 raise CancelledError
