@@ -21,8 +21,9 @@ from results.planner.sweep import cells, row_of, theory
 SPREADS = tuple(round(0.1 * k, 1) for k in range(16))  # sigma of the curve's points
 QUICK_SPREADS, QUICKEST_SPREADS = SPREADS[::3], SPREADS[::5]
 HOUR_S = 3600.0
-# Trajectories of one simulation, if nothing ever waits: up to the first an hour keeps up with the hand.
-FOLLOWS, QUICK = 15_000, 12_000
+# Trajectories of one simulation, if nothing ever waits: up to the first an hour with all its points keeps up with the
+# hand; a quick look has up to the second, and fewer points.
+FOLLOWS, QUICK = 8_000, 12_000
 QUICK_UPDATES = 2  # at least so many update times are in a quick look
 MODES = (Mode.SYNCHRONOUS.value, Mode.ASYNC.value)
 UNBOUNDED = -1  # of the staleness slider

@@ -93,9 +93,12 @@ HEAVY = {"median": "1", "workers": "256", "batch_size": "1", "update_s": "2"}  #
 
 
 def test_a_quick_look_is_less_than_an_hour_only_where_an_hour_takes_long():
-    light = Setting.of({"quick": "1"})
-    assert light == Setting.of({})
+    light = Setting.of({"quick": "1", "workers": "32"})
+    assert light == Setting.of({"workers": "32"})
     assert point(light)["whole"] is True
+    own = Setting.of({"quick": "1"})  # as the page opens: the hour, with fewer points on the curve
+    assert (own.horizon_s, own.command) == (3600.0, Setting.of({}).command)
+    assert set(own.spreads) < set(SPREADS)
 
     quick, whole = Setting.of({**HEAVY, "quick": "1"}), Setting.of(HEAVY)
     assert (whole.horizon_s, whole.spreads) == (3600.0, SPREADS)
