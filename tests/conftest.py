@@ -1,5 +1,6 @@
 """What a plain `pytest` leaves out is named at its end, with the reason and the way to run it."""
 
+import os
 import signal
 from typing import Any
 
@@ -17,7 +18,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Starts the count, and lets Ctrl-C reach what tests start.
 
     A shell starts what it runs in its background with SIGINT ignored, and children inherit that; a handler they don't.
+    Options of this pytest that came by its environment are not meant for the ones that tests start.
     """
+    os.environ.pop("PYTEST_ADDOPTS", None)
     config.stash[_LEFT_OUT] = {}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
