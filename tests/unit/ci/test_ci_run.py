@@ -59,15 +59,7 @@ def clone(tmp_path: Path) -> Path:
 def ci(clone: Path, *words: str, **environ: str) -> tuple[int, list[str], list[str]]:
     """Exit code, lines of output, and the tools' calls. Standard input stays open, as in a terminal."""
     calls = clone / "calls"
-    # PYTEST_ADDOPTS: of the pytest that runs this, when it tries again what failed.
-    env = {
-        "PYTEST_ADDOPTS": "",
-        "FAIL_ONCE": "",
-        "FAIL": "",
-        "DAY": "1",
-        "PYTHON": str(clone / ".venv/bin/python"),
-        **environ,
-    }
+    env = {"FAIL_ONCE": "", "FAIL": "", "DAY": "1", "PYTHON": str(clone / ".venv/bin/python"), **environ}
     reading, writing = os.pipe()
     try:
         done = subprocess.run(
