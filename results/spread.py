@@ -4,13 +4,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait
 from typing import TypeVar
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+Progress = Callable[[int, int], None]  # how many are done, of how many
 
 
 def cores() -> int:
@@ -18,23 +19,33 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def spread(work: Callable[[Given], Made], payloads: Sequence[Given], workers: int) -> Iterator[Made]:
+def spread(
+    work: Callable[[Given], Made],
+    payloads: Sequence[Given],
+    workers: int,
+    *,
+    at_once: int = 1,
+    begin: Callable[[], None] | None = None,
+) -> Iterator[Made]:
     """What `work` makes of each payload, in their order, as it becomes ready.
 
-    `work` is a function of a module, and what it takes and makes can be pickled. Processes are spawned: a fork of one
-    with the threads of Arrow or a numeric library in it can hang.
+    `work` is a function of a module, and what it takes and makes can be pickled; so is `begin`, which each process
+    calls first. `at_once` payloads are handed over together. Processes are spawned: a fork of one with the threads of
+    Arrow or a numeric library in it can hang.
 
     Raises:
         Exception: what `work` raises; nothing is left running then.
     """
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,)
+    )
     done = False
     try:
         # A terminal's Ctrl-C goes to all processes at once: they inherit that it is blocked, and this one ends them.
         signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            made = pool.map(work, payloads)
+            made = pool.map(work, payloads, chunksize=at_once)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         yield from made
@@ -44,6 +55,22 @@ def spread(work: Callable[[Given], Made], payloads: Sequence[Given], workers: in
             for process in set(multiprocessing.active_children()) - before:
                 process.kill()
         pool.shutdown(cancel_futures=True)
+
+
+def told(made: Iterable[Made], total: int, progress: Progress | None) -> list[Made]:
+    """All of what is made, `progress` told of each as it comes."""
+    found = []
+    for one in made:
+        found.append(one)
+        if progress is not None:
+            progress(len(found), total)
+    return found
+
+
+def _begin(begin: Callable[[], None] | None) -> None:
+    _end_with_parent()
+    if begin is not None:
+        begin()
 
 
 def _end_with_parent() -> None:

@@ -1,14 +1,9 @@
 """One simulation's figures, and many of them, on all cores: how they are spread changes nothing in them."""
 
 import math
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from threading import Thread
+from functools import partial
 
 import numpy as np
 
@@ -18,9 +13,9 @@ from results.planner.calibration.constants import Calibration
 from results.planner.candidates import Candidate, Shares, predict
 from results.planner.model import Composed
 from results.planner.result import AT_START, Result
+from results.spread import Progress, cores, spread, told
 
 WORTH_SPREADING = 300  # simulations; fewer are done before other processes have begun
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,32 +98,12 @@ def outcomes(
     """
     if jobs is not None and jobs < 1:
         raise SpecError(f"jobs = {jobs}: allowed is 1 and more")
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(tasks))
+    workers = min(jobs or cores(), len(tasks))
     if workers <= 1 or (jobs is None and len(tasks) < WORTH_SPREADING):
-        return _told((outcome(calibration, task, updates) for task in tasks), len(tasks), progress)
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin,
-        initargs=(calibration, updates),
-    )
-    before = set(multiprocessing.active_children())
-    try:
-        # Ctrl-C goes to all processes of a terminal: the pool's inherit that it is blocked, and this one ends them.
-        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            rows = pool.map(_one, tasks, chunksize=max(1, min(16, len(tasks) // (4 * workers))))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-        found = _told(rows, len(tasks), progress)
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - before:
-            process.kill()
-            process.join()
-        raise
-    pool.shutdown()
-    return found
+        return told((outcome(calibration, task, updates) for task in tasks), len(tasks), progress)
+    at_once = max(1, min(16, len(tasks) // (4 * workers)))
+    begin = partial(_begin, calibration, updates)
+    return told(spread(_one, tasks, workers, at_once=at_once, begin=begin), len(tasks), progress)
 
 
 _given: list[tuple[Calibration, int]] = []  # in a process of the pool: what all its tasks share
@@ -136,21 +111,8 @@ _given: list[tuple[Calibration, int]] = []  # in a process of the pool: what all
 
 def _begin(calibration: Calibration, updates: int) -> None:
     _given.append((calibration, updates))
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # a pool must not outlive the one that started it, however that ended
-        sentinel = parent.sentinel
-        Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
 
 
 def _one(task: Task) -> Outcome:
     calibration, updates = _given[-1]
     return outcome(calibration, task, updates)
-
-
-def _told(found: Iterable[Outcome], total: int, progress: Progress | None) -> list[Outcome]:
-    made = []
-    for one in found:
-        made.append(one)
-        if progress is not None:
-            progress(len(made), total)
-    return made

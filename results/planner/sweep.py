@@ -2,14 +2,8 @@
 
 import copy
 import itertools
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from multiprocessing.connection import wait
 from typing import Any
 
 from harness.protocol.errors import SpecError
@@ -18,6 +12,7 @@ from results.planner.engine import WORTH_COMPILING, expected_turns, simulate
 from results.planner.model import Composed, InFlight, Mode, Scenario, mean_of
 from results.planner.result import AT_START, CONVENTIONS, Result
 from results.planner.scenario_file import Mapped, mapping_of, scenario_of
+from results.spread import Progress, cores, spread, told
 
 # Short names of what is varied most; any other key is written as its path, e.g. pools.engines.
 NAMES: Mapping[str, str] = {
@@ -48,7 +43,6 @@ MOST_CELLS = 1_000_000
 WORTH_SPREADING = 3_000_000
 _MOST_AT_ONCE = 50  # scenarios handed to a process: what is done is told that often
 Row = dict[str, Any]
-Progress = Callable[[int, int], None]  # done, of how many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,60 +253,15 @@ def run(
         raise SpecError(f"jobs = {jobs}: allowed is 1 and more")
     payloads = [(dict(cell.values), mapping_of(cell.scenario)) for cell in sweep]
     if ray_address is not None:
-        from results.planner.on_ray import spread  # Ray is only there where someone asks for it
+        from results.planner import on_ray  # Ray is only there where someone asks for it
 
-        return _told(spread(_row, payloads, ray_address), len(payloads), progress)
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(payloads))
+        return told(on_ray.spread(_row, payloads, ray_address), len(payloads), progress)
+    workers = min(jobs or cores(), len(payloads))
     work = sum(expected_turns(cell.scenario) for cell in sweep)
     if workers <= 1 or (jobs is None and work < WORTH_SPREADING):
-        return _told(map(_row, payloads), len(payloads), progress)
+        return told(map(_row, payloads), len(payloads), progress)
     if compiled.available() and any(expected_turns(cell.scenario) >= WORTH_COMPILING for cell in sweep):
         # Here once, and kept: not in every process at the same time.
         simulate(replace(sweep[0].scenario, horizon_s=None, horizon_updates=1, warmup_updates=0), backend="compiled")
-    return _in_processes(payloads, workers, progress)
-
-
-def _in_processes(payloads: Sequence[tuple[Mapped, Mapped]], workers: int, progress: Progress | None) -> list[Row]:
-    """Rows from other processes; what interrupts this one ends them, and they don't outlive it."""
-    size = max(1, min(len(payloads) // (16 * workers), _MOST_AT_ONCE))
-    before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
-    try:
-        # A terminal's Ctrl-C goes to all processes at once: they inherit that it is blocked, and this one ends them.
-        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            rows = pool.map(_row, payloads, chunksize=size)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-        found = _told(rows, len(payloads), progress)
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - before:
-            process.kill()
-            process.join()
-        raise
-    pool.shutdown()
-    return found
-
-
-def _end_with_parent() -> None:
-    """In a process of the pool: ends it once the one that started it is gone, however that ended."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    sentinel = parent.sentinel
-
-    def watch() -> None:
-        wait([sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _told(rows: Iterable[Row], total: int, progress: Progress | None) -> list[Row]:
-    found = []
-    for row in rows:
-        found.append(row)
-        if progress is not None:
-            progress(len(found), total)
-    return found
+    at_once = max(1, min(len(payloads) // (16 * workers), _MOST_AT_ONCE))
+    return told(spread(_row, payloads, workers, at_once=at_once), len(payloads), progress)
