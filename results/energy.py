@@ -179,7 +179,10 @@ def _last_of_hosts(run: RunTables) -> int:
 
 
 def _per_step(gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], window: Window) -> Estimate | None:
-    """Power utilisation as a ratio over the window's steps; None where the steps' ends are not on record."""
+    """Power utilisation as a ratio over the window's steps; None where the steps' ends are not on record.
+
+    The limit of every GPU must be known.
+    """
     edges = np.asarray(window.boundaries_ns, dtype=np.int64)
     if edges.size < 2:
         return None
@@ -187,8 +190,7 @@ def _per_step(gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], wind
     for each in gpus:
         mine = sensors[each.gpu]
         joules += np.diff(_cumulative(mine, each.source, edges))
-        pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-        limits += np.array([mine.limit.held(low, high) or 0.0 for low, high in pairs])
+        limits += np.diff(mine.limit.held_until(edges))
     return ratio_of_sums(joules, limits)
 
 

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -299,6 +301,31 @@ def test_the_limit_is_integrated_as_it_was_set() -> None:
     for row in history.rows["samples"]:
         row["power_limit_watts"] = 400.0 if row["mono_ns"] < ns(70) else 200.0
     assert _found(history).power_utilisation == pytest.approx(100 / 300, rel=2e-3)
+
+
+def test_the_steps_of_a_window_do_not_each_go_through_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run has a thousand steps and a million readings of the limit of each GPU."""
+    history = _history()
+    steps = np.linspace(LOW, HIGH, 51)
+    for at in np.arange(0.03, 140, 0.1):
+        limit = 400.0 if at < 60.0 else 200.0
+        row = {"energy_joules": 100 * at, "power_instant_watts": 100.0, "power_limit_watts": limit}
+        for gpu in ("GPU-0", "GPU-1"):
+            history.add("samples", gpu=gpu, mono_ns=ns(at), **row)
+    read: list[int] = []
+    for name in ("held", "held_until"):
+
+        def counted(series: Series, *args: Any, whole: Callable[..., Any] = getattr(Series, name)) -> Any:
+            read.append(series.times.size)
+            return whole(series, *args)
+
+        monkeypatch.setattr(Series, name, counted)
+    window = replace(_window(), boundaries_ns=tuple(ns(at) for at in steps))
+    found = energy(history.run(), window, {}, 1).per_step
+    assert found is not None
+    assert found.n == 50
+    assert found.value == pytest.approx(100 * 100 / (40 * 400 + 60 * 200), rel=1e-3)
+    assert sum(read) <= 2 * 5 * 1_400
 
 
 def test_idle_power_needs_ten_seconds_before_the_first_process() -> None:
