@@ -313,13 +313,16 @@ def test_the_steps_of_a_window_do_not_each_go_through_the_whole_run(monkeypatch:
         for gpu in ("GPU-0", "GPU-1"):
             history.add("samples", gpu=gpu, mono_ns=ns(at), **row)
     read: list[int] = []
-    for name in ("held", "held_until"):
 
-        def counted(series: Series, *args: Any, whole: Callable[..., Any] = getattr(Series, name)) -> Any:
+    def counted(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(series: Series, *args: Any) -> Any:
             read.append(series.times.size)
             return whole(series, *args)
 
-        monkeypatch.setattr(Series, name, counted)
+        return counting
+
+    for name in ("held", "held_until"):
+        monkeypatch.setattr(Series, name, counted(getattr(Series, name)))
     window = replace(_window(), boundaries_ns=tuple(ns(at) for at in steps))
     found = energy(history.run(), window, {}, 1).per_step
     assert found is not None
