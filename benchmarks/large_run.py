@@ -33,7 +33,7 @@ POLL_S = 0.02
 COLLECT = "import sys; from pathlib import Path; from results.collect import collect; collect(Path(sys.argv[1]))"
 REPORT = (
     "import sys; from pathlib import Path; from reports.report import write_report;"
-    " write_report([Path(sys.argv[1])], Path(sys.argv[2]))"
+    " write_report([Path(sys.argv[1])], Path(sys.argv[2]), beside=True)"
 )
 IMPORTS = "import reports.report, results.collect"
 PLANS = (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.envs import cache_folder
+from harness.cache import cache_folder
 from harness.supervisor.processes import all_processes, descendants
 from workloads.deep_research import remote
 from workloads.deep_research.corpus.build import build_corpus, generated_name

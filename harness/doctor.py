@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 
 from adapters.base import Adapter, Environment, adapter_names, load_adapter
-from harness.envs import cache_folder, known_environments, locate
+from harness.cache import cache_folder
+from harness.envs import known_environments, locate
 from harness.envs.pythons import find_python
 from harness.envs.reachable import WHAT_TO_DO, Reachable, ask_pip
 from harness.protocol.errors import EnvError, SpecError

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from harness.envs import cache_folder
+from harness.cache import cache_folder
 from harness.live import Display
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import Load, RunSpec

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from typing import TYPE_CHECKING
 
 from reports import style
 
-_MOST_ROWS = 64  # more units than this are not drawn: their table carries them
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 64  # of an account: more units than this are not drawn: their table carries them
 _NAME = 152.0  # points of a row's name
 _BEYOND = 1.17  # the step axis, in lengths of the longest bar: room for its total
 _INSIDE = 9.5  # font size of a part's own number
@@ -29,13 +30,16 @@ class Row:
         return sum(self.parts.values())
 
 
-def draw_account(rows: Sequence[Row], *, granularity: str, window_s: float, foot: str) -> Figure | None:
-    """Shares of the steady window per unit, or None when there is nothing to draw (no unit, or more than 64)."""
+def with_time(rows: Sequence[Row], most: int | None = None) -> list[Row]:
+    """The rows that have a length to draw; none of them where they are more than `most`."""
     drawn = [row for row in rows if row.total_s > 0]
-    if not drawn or len(drawn) > _MOST_ROWS:
-        return None
+    return [] if most is not None and len(drawn) > most else drawn
+
+
+def draw_account(rows: Sequence[Row], *, granularity: str, window_s: float, foot: str) -> "Figure":
+    """Shares of the steady window per unit; each of the rows, at least one, has a length."""
     shares = [
-        Row(name=row.name, parts={name: 100 * part / row.total_s for name, part in row.parts.items()}) for row in drawn
+        Row(name=row.name, parts={name: 100 * part / row.total_s for name, part in row.parts.items()}) for row in rows
     ]
     title = "Where the time of each unit went"
     how = (
@@ -49,15 +53,12 @@ def draw_account(rows: Sequence[Row], *, granularity: str, window_s: float, foot
     return made
 
 
-def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> Figure | None:
-    """Average seconds of a step by phase, one bar per run; None when no run has a step."""
-    drawn = [row for row in rows if row.total_s > 0]
-    if not drawn:
-        return None
-    longest = max(row.total_s for row in drawn)
-    made, axes = _frame(len(drawn), title, how, foot, _parts(drawn))
-    _stack(axes, drawn, span=longest * _BEYOND, form=style.duration)
-    for place, row in enumerate(drawn):
+def draw_steps(rows: Sequence[Row], *, title: str, how: str, foot: str) -> "Figure":
+    """Average seconds of a step by phase, one bar per run; each of the rows, at least one, has a length."""
+    longest = max(row.total_s for row in rows)
+    made, axes = _frame(len(rows), title, how, foot, _parts(rows))
+    _stack(axes, rows, span=longest * _BEYOND, form=style.duration)
+    for place, row in enumerate(rows):
         text = style.duration(row.total_s)
         note = style.fit(row.note, 9, 74)
         axes.annotate(
@@ -88,7 +89,9 @@ def _parts(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name, part in row.parts.items() if part > 0))
 
 
-def _frame(count: int, title: str, how: str, foot: str, parts: Sequence[str]) -> tuple[Figure, Axes]:
+def _frame(count: int, title: str, how: str, foot: str, parts: Sequence[str]) -> "tuple[Figure, Axes]":
+    from matplotlib.patches import Patch
+
     pitch = 0.62 if count <= 6 else max(0.15, 3.9 / count)
     legend_lines = -(-len(parts) // 4)
     made = style.figure(count * pitch + 2.15 + 0.24 * legend_lines)
@@ -121,7 +124,7 @@ def _frame(count: int, title: str, how: str, foot: str, parts: Sequence[str]) ->
     return made, axes
 
 
-def _stack(axes: Axes, rows: Sequence[Row], *, span: float, form: Callable[[float], str]) -> None:
+def _stack(axes: "Axes", rows: Sequence[Row], *, span: float, form: Callable[[float], str]) -> None:
     """Draws the bars on an axis of that length; a part's number is left out where it would not fit into the part."""
     thin = len(rows) > 16
     inches = axes.get_position().width * axes.figure.bbox.width / axes.figure.dpi

@@ -23,7 +23,6 @@ from reports.provenance import (
 )
 from reports.tables import classes, fresh_verdict, in_order, verdict
 from results.answers import answers, doubts
-from results.collect import collect
 from results.contamination import Contamination
 from results.metrics import RunFigures, compute
 from results.store import RunTables, is_collected, load_run
@@ -48,7 +47,7 @@ class Case:
             SpecError: not a run folder, or its spec or tables cannot be read.
         """
         complete = is_collected(run_dir) and (run_dir / "sealed").exists()
-        run = load_run(run_dir) if complete else collect(run_dir)
+        run = load_run(run_dir) if complete else _collected(run_dir)
         figures = compute(run)
         steps: tuple[int, ...] = ()
         if figures.window is not None:
@@ -217,6 +216,12 @@ class Case:
         told = zip(parts, words, strict=True)
         lines += [f"  - {name}: {word}; {escape(part.why)}" for (name, part), word in told]
         return [*lines, f"  - 4 control: {escape(proof.control)}"]
+
+
+def _collected(run_dir: Path) -> RunTables:
+    from results.collect import collect  # with what reads events and samples: most runs were collected before
+
+    return collect(run_dir)
 
 
 def labels(cases: Sequence[Case]) -> list[str]:

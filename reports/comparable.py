@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from harness.protocol.errors import SpecError
 from harness.protocol.spec import Device
 from reports.case import Case
 from reports.consumed import consumed, uneven_tools
 from reports.provenance import device_of, gpus, non_standard
+from results.importing.imported import LABEL, is_imported
 
 
 def bad_run(cases: Sequence[Case]) -> str | None:
@@ -18,6 +20,18 @@ def bad_run(cases: Sequence[Case]) -> str | None:
         if case.spoiled:
             return f"{case.run.run_id} was {case.spoiled}"
     return None
+
+
+def refuse_imported(cases: Sequence[Case]) -> None:
+    """Checks that no imported run is about to be compared.
+
+    Raises:
+        SpecError: one is among several runs.
+    """
+    for case in cases:
+        if len(cases) > 1 and is_imported(case.run.spec):
+            what = "the work it was offered, its machine and its settings are not known"
+            raise SpecError(f"{case.run.run_id}: {LABEL}: {what}, so it is compared with no run; report it alone")
 
 
 def refusal(cases: Sequence[Case]) -> str | None:

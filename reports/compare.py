@@ -14,6 +14,7 @@ from reports.cost import cost_section
 from reports.fairness import fairness_table
 from reports.learning import learning_section
 from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
+from reports.picture import Picture
 from reports.provenance import (
     NON_STANDARD,
     SCRIPTED,
@@ -338,7 +339,7 @@ def _shared(case: Case) -> bool:
     return case.run.spec.placement is Placement.COLOCATED
 
 
-def _shown(picture: pictures.Picture) -> list[str]:
+def _shown(picture: Picture) -> list[str]:
     if picture.path is None:
         return [escape(picture.text)]
     return [f"![{escape(picture.text)}](figures/{picture.path.name})", "", f"*{escape(picture.text)}*"]

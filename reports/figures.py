@@ -1,32 +1,18 @@
-"""The pictures of a report: made from tables and figures, written as PNG and SVG, with what each one shows."""
+"""The pictures of a report: made from tables and figures, with what each one shows."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pyarrow.compute as pc
-from matplotlib.figure import Figure
 
 from harness.protocol.spec import Placement
 from reports import bars, straggler, style, timeline
 from reports.markdown import plural
+from reports.picture import Picture, no_picture, write_picture
 from reports.provenance import foot
 from results.store import RunTables, frame_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """One picture as written: its file stem, what it shows, and in words what can be read off it.
-
-    `path` is None when there was nothing to draw, and `text` says why.
-    """
-
-    name: str
-    text: str
-    path: Path | None
 
 
 def shown_steps(run: RunTables, window: Sequence[int]) -> list[int]:
@@ -43,7 +29,7 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
         closed(run.frame("trajectories")), _spans(run), shown_steps(run, window), relative=relative
     )
     if batch is None:
-        return _none(stem, "No straggler chart: no step trained on a trajectory.", folder)
+        return no_picture(stem, "No straggler chart: no step trained on a trajectory.", folder)
     text = f"{batch.choice[0].upper()}{batch.choice[1:]}: {plural(len(batch.bars), 'trajectory')}, sorted by completion"
     if batch.gap_s is not None and batch.share is not None:
         of = "the longest trajectory" if relative else "the rollout phase"
@@ -51,7 +37,7 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
     if relative:
         text += ". Asynchronous: no step waits for a whole batch, so each bar begins at its trajectory's own start"
     line = foot(run, f"n = {plural(len(batch.bars), 'trajectory')} of step {batch.step}")
-    return write_picture(stem, text + ".", lambda: straggler.draw(batch, line), folder)
+    return write_picture(stem, text + ".", partial(straggler.draw, batch, line), folder)
 
 
 def _spans(run: RunTables) -> pd.DataFrame:
@@ -83,71 +69,37 @@ def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: 
     )
     made = timeline.build(frames, steps, shared=run.spec.placement is Placement.COLOCATED)
     if made is None:
-        return _none(stem, "No timeline: no step ended.", folder)
+        return no_picture(stem, "No timeline: no step ended.", folder)
     span = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     text = f"Phases per pool and trajectories in flight, {span} ({style.duration(made.length_s)})."
     line = foot(run, f"n = {plural(len(made.steps), 'step')}")
-    return write_picture(stem, text, lambda: timeline.draw(made, line), folder)
+    return write_picture(stem, text, partial(timeline.draw, made, line), folder)
 
 
 def account_picture(
     run: RunTables, rows: Sequence[bars.Row], *, granularity: str, window_s: float, folder: Path
 ) -> Picture:
     """Writes the time account of every unit."""
-    line = foot(run, f"n = {plural(len(rows), 'unit')}")
-    with style.styled():
-        made = bars.draw_account(rows, granularity=granularity, window_s=window_s, foot=line)
-    if made is None:
+    drawn = bars.with_time(rows, bars.MOST_ROWS)
+    if not drawn:
         why = "no unit has an account" if not rows else f"{len(rows)} units are too many for one picture"
-        return _none("account", f"No picture of the time account: {why}.", folder)
-    return write_picture("account", "Share of the steady window by class, one bar per unit.", lambda: made, folder)
+        return no_picture("account", f"No picture of the time account: {why}.", folder)
+    line = foot(run, f"n = {plural(len(rows), 'unit')}")
+    draw = partial(bars.draw_account, drawn, granularity=granularity, window_s=window_s, foot=line)
+    return write_picture("account", "Share of the steady window by class, one bar per unit.", draw, folder)
 
 
 def steps_picture(
     rows: Sequence[bars.Row], *, title: str, how: str, line: str, folder: Path, what: str = "run"
 ) -> Picture:
     """Writes the step times of several runs (or whatever `what` says a bar stands for) side by side."""
-    with style.styled():
-        made = bars.draw_steps(rows, title=title, how=how, foot=line)
-    if made is None:
-        return _none("steps", f"No picture of step times: no {what} has a steady window.", folder)
-    return write_picture("steps", f"Average seconds of a step by phase, one bar per {what}.", lambda: made, folder)
+    drawn = bars.with_time(rows)
+    if not drawn:
+        return no_picture("steps", f"No picture of step times: no {what} has a steady window.", folder)
+    draw = partial(bars.draw_steps, drawn, title=title, how=how, foot=line)
+    return write_picture("steps", f"Average seconds of a step by phase, one bar per {what}.", draw, folder)
 
 
 def closed(trajectories: pd.DataFrame) -> pd.DataFrame:
     """The trajectories that ended."""
     return trajectories[trajectories["end_ns"].notna()]
-
-
-def remove(name: str, folder: Path) -> None:
-    """Removes a picture that an earlier report left and this one does not have."""
-    for suffix in (".png", ".svg"):
-        (folder / f"{name}{suffix}").unlink(missing_ok=True)
-
-
-def _none(name: str, text: str, folder: Path) -> Picture:
-    remove(name, folder)
-    return Picture(name=name, text=text, path=None)
-
-
-_LEFT_OUT: ContextVar[Callable[[str], bool]] = ContextVar("left_out", default=lambda name: False)
-
-
-@contextmanager
-def left_out(which: Callable[[str], bool]) -> Iterator[None]:
-    """Pictures with such names are spoken of and not drawn: for a page that draws its own in their place."""
-    before = _LEFT_OUT.set(which)
-    try:
-        yield
-    finally:
-        _LEFT_OUT.reset(before)
-
-
-def write_picture(name: str, text: str, draw: Callable[[], Figure], folder: Path) -> Picture:
-    """Draws and writes one picture, unless it is left out."""
-    if _LEFT_OUT.get()(f"{name}.png"):
-        return Picture(name=name, text=text, path=folder / f"{name}.png")
-    folder.mkdir(parents=True, exist_ok=True)
-    with style.styled():
-        png, _ = style.save(draw(), folder / name)
-    return Picture(name=name, text=text, path=png)

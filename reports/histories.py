@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports import style
-from reports.figures import write_picture
 from reports.markdown import code, escape, number, percent, plural, table
+from reports.picture import write_picture
 from reports.provenance import ON_CPU, SIMULATED
 from results.baselines.history import ALPHA, LEAST_CHANGE, LEAST_POINTS, Change, Series
 

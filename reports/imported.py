@@ -1,19 +1,18 @@
 """The page of an imported run: what its source tells, what that implies, and what it lacks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.protocol.errors import SpecError
 from harness.protocol.spec import Placement
 from reports.case import Case
 from reports.linted import markdown
 from reports.markdown import UNKNOWN, Footnotes, code, escape, number, percent, plural, seconds, table
 from reports.provenance import caveat, title
 from reports.tables import native_names, phase_table
-from results.importing.imported import LABEL, is_imported
+from results.importing.imported import LABEL
 from results.lint.runs import lint_loaded
 from results.stats import quantile
 
@@ -32,18 +31,6 @@ SHOWN = (
     ("fully_async/trainer/idle_ratio", "idle ratio of the trainer", "mean"),
     ("fully_async/rollouter/idle_ratio", "idle ratio of the rollout side", "mean"),
 )
-
-
-def refuse_imported(cases: Sequence[Case]) -> None:
-    """Checks that no imported run is about to be compared.
-
-    Raises:
-        SpecError: one is among several runs.
-    """
-    for case in cases:
-        if len(cases) > 1 and is_imported(case.run.spec):
-            what = "the work it was offered, its machine and its settings are not known"
-            raise SpecError(f"{case.run.run_id}: {LABEL}: {what}, so it is compared with no run; report it alone")
 
 
 def imported_page(case: Case) -> list[str]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.envs import CACHE_VARIABLE, cache_folder
+from harness.cache import CACHE_VARIABLE, cache_folder
 from reports.markdown import escape
 
 RUN = "RUN"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from harness.protocol.errors import SpecError
@@ -9,14 +10,15 @@ from harness.protocol.spec import Placement
 from reports import figures as pictures
 from reports.answers import answers_section
 from reports.case import Case
+from reports.comparable import refuse_imported
 from reports.compare import comparison
 from reports.cost import cost_section
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
-from reports.imported import imported_page, refuse_imported
 from reports.late import late_table
 from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
+from reports.picture import Picture, drawn_beside, left_out, remove
 from reports.places import without_places
 from reports.power import telemetry
 from reports.provenance import caveat, foot, provenance, settings, title
@@ -53,12 +55,20 @@ NO_PRICES = Prices()
 
 
 def write_report(
-    run_dirs: Sequence[Path], out: Path, prices: Prices = NO_PRICES, *, html: Path | None = None, draw: bool = True
+    run_dirs: Sequence[Path],
+    out: Path,
+    prices: Prices = NO_PRICES,
+    *,
+    html: Path | None = None,
+    draw: bool = True,
+    beside: bool = False,
 ) -> Path:
     """Writes `report.md` and `figures/` under `out`; the same runs give the same bytes.
 
     A run that was not collected yet is collected first. `html`: a file that the same is written to as one page, with
     timelines and charts in place of the pictures; where only that is wanted, `draw` False leaves those pictures out.
+    `beside`: pictures are drawn by a process of their own meanwhile, for which the caller's main module is imported
+    again there (so it must be one that does nothing when it is imported).
 
     Returns:
         The path of `report.md`.
@@ -74,10 +84,11 @@ def write_report(
     for place in places:
         if places.count(place) > 1:
             raise SpecError(f"{place}: given twice; give each run once")
-    cases = [Case.load(path) for path in run_dirs]
-    refuse_imported(cases)
     folder = out / FOLDER
-    with pictures.left_out(lambda name: not draw and _drawn_by_the_page(name)):
+    elsewhere = drawn_beside() if beside else nullcontext()
+    with elsewhere, left_out(lambda name: not draw and _drawn_by_the_page(name)):
+        cases = [Case.load(path) for path in run_dirs]
+        refuse_imported(cases)
         lines = single(cases[0], folder, prices) if len(cases) == 1 else comparison(cases, folder, prices)
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
@@ -107,6 +118,8 @@ def single(case: Case, folder: Path, prices: Prices = NO_PRICES) -> list[str]:
     notes = Footnotes()
     spec = case.run.spec
     if is_imported(spec):
+        from reports.imported import imported_page  # with what checks figures, which no other report does
+
         return imported_page(case)
     lines = [f"# {escape(title(spec))}", ""]
     said = caveat(spec)
@@ -181,8 +194,8 @@ def _account(case: Case, folder: Path, notes: Footnotes) -> list[str]:
     account = case.figures.account
     lines = ["## Time account", ""]
     if account is None:
-        pictures.remove("account", folder)
-        pictures.remove(WATERFALL, folder)
+        remove("account", folder)
+        remove(WATERFALL, folder)
         return [*lines, f"No time account: {escape(case.no_window)}."]
     lines += [f"Every second of the window in exactly one class, per unit; {units_in_words(account)}.", ""]
     lines += [*account_table(account, gpu=case.gpu), "", *unit_table(account, gpu=case.gpu, notes=notes), ""]
@@ -280,7 +293,7 @@ def _all_figures(case: Case, notes: Footnotes) -> list[str]:
     ]
 
 
-def show(picture: pictures.Picture) -> list[str]:
+def show(picture: Picture) -> list[str]:
     """A picture with what it shows, or why there is none."""
     if picture.path is None:
         return [escape(picture.text)]

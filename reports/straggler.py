@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from reports import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
 
 Ns = npt.NDArray[np.int64]
 
@@ -59,8 +59,8 @@ class Batch:
 
 
 def choose_batch(
-    trajectories: pd.DataFrame,
-    spans: pd.DataFrame,
+    trajectories: "pd.DataFrame",
+    spans: "pd.DataFrame",
     steps: Sequence[int],
     *,
     relative: bool,
@@ -96,8 +96,11 @@ def choose_batch(
     return replace(made, choice=f"step {chosen}, the one with the median gap of {len(ranked)} steps")
 
 
-def draw(batch: Batch, foot: str) -> Figure:
+def draw(batch: Batch, foot: str) -> "Figure":
     """The chart of one batch; `foot` says where the data come from."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patheffects import withStroke
+
     count = len(batch.bars)
     named = count <= _NAMED_BARS
     room = min(max(count * (0.215 if named else 0.012), 1.2), 6.2)
@@ -149,7 +152,7 @@ def _gap_s(ends: Ns, origin: Ns | int) -> float | None:
     return float(ordered[-1] - ordered[(ordered.size + 1) // 2 - 1])
 
 
-def _batch(step: int, rows: pd.DataFrame, phases: Mapping[int, tuple[int, int]], *, relative: bool) -> Batch:
+def _batch(step: int, rows: "pd.DataFrame", phases: Mapping[int, tuple[int, int]], *, relative: bool) -> Batch:
     starts = rows["start_ns"].to_numpy(dtype=np.int64)
     ends = rows["end_ns"].to_numpy(dtype=np.int64)
     # The native span of the rollout phase, else what the trajectories themselves cover.
@@ -177,7 +180,7 @@ def _batch(step: int, rows: pd.DataFrame, phases: Mapping[int, tuple[int, int]],
     )
 
 
-def _phases(spans: pd.DataFrame) -> dict[int, tuple[int, int]]:
+def _phases(spans: "pd.DataFrame") -> dict[int, tuple[int, int]]:
     """Begin and end of each step's rollout phase, by its native spans."""
     if spans.empty:
         return {}
@@ -207,7 +210,7 @@ def _words(batch: Batch) -> tuple[str, str]:
     return f"The last trajectory ended {gap} after the median one: {share} of the rollout phase", how
 
 
-def _mark_gap(axes: Axes, batch: Batch, end: float) -> None:
+def _mark_gap(axes: "Axes", batch: Batch, end: float) -> None:
     if batch.median_s is None or batch.last_s is None or batch.gap_s is None or batch.share is None:
         return
     axes.axvspan(batch.median_s, batch.last_s, color=style.ACCENT, alpha=0.07, linewidth=0, zorder=0)
@@ -228,7 +231,7 @@ def _mark_gap(axes: Axes, batch: Batch, end: float) -> None:
     axes.text(batch.last_s, 1.045, text, transform=lane, color=style.ACCENT, fontsize=10.5, ha="right", va="bottom")
 
 
-def _key(made: Figure, axes: Axes, fewest: int, most: int, palette: ListedColormap) -> None:
+def _key(made: "Figure", axes: "Axes", fewest: int, most: int, palette: "ListedColormap") -> None:
     """The colour key: one square per number of tool calls, at the right."""
     box = axes.get_position()
     height = float(made.get_size_inches()[1])
@@ -250,8 +253,11 @@ def _key(made: Figure, axes: Axes, fewest: int, most: int, palette: ListedColorm
     made.text(0.905, box.y1 - 0.16 / height, "tool calls", fontsize=9.5, color=style.SOFT, va="bottom", ha="left")
 
 
-def _palette(shades: int) -> ListedColormap:
+def _palette(shades: int) -> "ListedColormap":
     """That many steps of a sequential scale that darkens with the count, also in grey."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
     scale = colormaps["YlOrRd"]
     places = np.linspace(0.22, 0.95, shades) if shades > 1 else np.array([0.6])
     return ListedColormap([scale(float(place)) for place in places])

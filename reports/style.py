@@ -1,5 +1,7 @@
 """How pictures look, and how they are written: one palette, one type scale, the same bytes for the same input.
 
+matplotlib is imported by what draws, when it does: pictures may be drawn by another process than the one that asks.
+
 Colours are Paul Tol's "bright" and "muted" schemes (Tol 2021, SRON/EPS/TN/09-002), which stay apart under the common
 colour-vision deficiencies. Idle time is grey and hatched, so that it also reads without colour.
 """
@@ -8,15 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,6 +98,8 @@ _RC: dict[str, Any] = {
 @contextmanager
 def styled() -> Iterator[None]:
     """The project's matplotlib settings, for drawing and for saving; the caller's are left as they were."""
+    import matplotlib
+
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(cast(Any, _RC))
@@ -129,7 +132,7 @@ def duration(value: float) -> str:
     return f"{1e3 * value:.2g} ms" if value else "0 s"
 
 
-def bare(axes: Axes, *, keep: tuple[str, ...] = ("bottom",)) -> None:
+def bare(axes: "Axes", *, keep: tuple[str, ...] = ("bottom",)) -> None:
     """Removes the frame but for the named sides."""
     for side in ("left", "right", "top", "bottom"):
         axes.spines[side].set_visible(side in keep)
@@ -157,14 +160,17 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]}…{text[len(text) - tail :] if tail else ''}"
 
 
-def figure(height: float, *, width: float = WIDTH) -> Figure:
+def figure(height: float, *, width: float = WIDTH) -> "Figure":
     """An empty figure of that size in inches; it belongs to no window system."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     made = Figure(figsize=(width, height))
     FigureCanvasAgg(made)
     return made
 
 
-def head(made: Figure, title: str, subtitle: str, foot: str) -> tuple[float, float]:
+def head(made: "Figure", title: str, subtitle: str, foot: str) -> tuple[float, float]:
     """Writes what is seen (title), how to read it (subtitle) and where it comes from (foot).
 
     Returns:
@@ -190,7 +196,7 @@ def head(made: Figure, title: str, subtitle: str, foot: str) -> tuple[float, flo
     return (low + 0.05) / height, (at - 0.08) / height
 
 
-def save(made: Figure, stem: Path) -> list[Path]:
+def save(made: "Figure", stem: Path) -> list[Path]:
     """Writes `<stem>.png` and `<stem>.svg`, without dates or program names, so that the bytes follow from the input.
 
     Raises:
@@ -210,6 +216,8 @@ def breadth(text: str, size: float, weight: str = "normal") -> float:
 @lru_cache(maxsize=4096)
 def _advance(letter: str, weight: str) -> float:
     """How far one letter moves the pen, in em."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
     font = get_font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
     font.set_size(100, 72)
     return float(font.load_char(ord(letter)).linearHoriAdvance) / 65_536 / 100

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from reports import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 _MOST_STEPS = 4
@@ -98,14 +97,14 @@ def build(
     )
 
 
-def extent(rows: pd.DataFrame, steps: Sequence[int]) -> tuple[int, int] | None:
+def extent(rows: "pd.DataFrame", steps: Sequence[int]) -> tuple[int, int] | None:
     """From when to when (ns) a picture of those steps goes; None where none of them was recorded, or none took time."""
     shown = _shown(rows, steps)
     left, right = (int(shown["start_ns"].min()), int(shown["end_ns"].max())) if len(shown) else (0, 0)
     return (left, right) if left < right else None
 
 
-def _shown(rows: pd.DataFrame, steps: Sequence[int]) -> pd.DataFrame:
+def _shown(rows: "pd.DataFrame", steps: Sequence[int]) -> "pd.DataFrame":
     return rows[rows["step"].isin(list(steps))].sort_values("step")
 
 
@@ -116,16 +115,16 @@ class Frames:
     Of trajectories, turns and tool calls, those outside the picture may be left out; `engines` are those of all turns.
     """
 
-    steps: pd.DataFrame
-    spans: pd.DataFrame
-    trajectories: pd.DataFrame
-    turns: pd.DataFrame
-    tool_calls: pd.DataFrame
-    syncs: pd.DataFrame
+    steps: "pd.DataFrame"
+    spans: "pd.DataFrame"
+    trajectories: "pd.DataFrame"
+    turns: "pd.DataFrame"
+    tool_calls: "pd.DataFrame"
+    syncs: "pd.DataFrame"
     engines: tuple[str, ...] = ()
 
 
-def draw(timeline: Timeline, foot: str) -> Figure:
+def draw(timeline: Timeline, foot: str) -> "Figure":
     """The picture; `foot` says where the data come from."""
     strips = len(timeline.engines)
     strip_room = strips * 0.135 + 0.2 if strips else 0.0
@@ -158,7 +157,7 @@ def draw(timeline: Timeline, foot: str) -> Figure:
     return made
 
 
-def _segments(spans: pd.DataFrame, left: int, right: int) -> list[Segment]:
+def _segments(spans: "pd.DataFrame", left: int, right: int) -> list[Segment]:
     if spans.empty:
         return []
     leaf = spans[
@@ -176,7 +175,7 @@ def _segments(spans: pd.DataFrame, left: int, right: int) -> list[Segment]:
     return list(dict.fromkeys(cut))  # several engines' syncs of one update are one stretch
 
 
-def _syncs(syncs: pd.DataFrame, left: int, right: int) -> list[Sync]:
+def _syncs(syncs: "pd.DataFrame", left: int, right: int) -> list[Sync]:
     if syncs.empty:
         return []
     known = syncs.dropna(subset=["version"])
@@ -214,7 +213,7 @@ def _bands(frames: Frames, left: int, right: int, *, engine: str | None) -> Band
 Changes = tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]]]
 
 
-def _changes(rows: pd.DataFrame, left: int, right: int) -> Changes:
+def _changes(rows: "pd.DataFrame", left: int, right: int) -> Changes:
     """Instants at which a count rises or falls inside the picture, and by how much."""
     if rows.empty:
         return np.array([], dtype=np.int64), np.array([], dtype=np.int64)
@@ -250,7 +249,7 @@ def _words(timeline: Timeline) -> tuple[str, str]:
     return title, how
 
 
-def _track(axes: Axes, timeline: Timeline) -> None:
+def _track(axes: "Axes", timeline: Timeline) -> None:
     for segment in timeline.segments:
         length = segment.end_s - segment.start_s
         fill = style.colour(segment.phase)
@@ -280,7 +279,7 @@ def _track(axes: Axes, timeline: Timeline) -> None:
             axes.text((begin + end) / 2, 0.62, f"step {step}", ha="center", va="bottom", fontsize=10, color=style.INK)
 
 
-def _strips(axes: Axes, timeline: Timeline) -> None:
+def _strips(axes: "Axes", timeline: Timeline) -> None:
     """One line per engine, solid while it generates for someone."""
     for place, (_, bands) in enumerate(timeline.engines):
         busy = bands.generating > 0
@@ -309,7 +308,10 @@ _BANDS = (
 )
 
 
-def _panel(axes: Axes, timeline: Timeline) -> None:
+def _panel(axes: "Axes", timeline: Timeline) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.ticker import MaxNLocator
+
     bands = timeline.bands
     sums = np.cumsum([getattr(bands, name) for name, _, _ in _BANDS], axis=0)
     for (_, colour, _), top in reversed(list(zip(_BANDS, sums, strict=True))):  # the tallest behind: no seams
@@ -326,7 +328,10 @@ def _panel(axes: Axes, timeline: Timeline) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _keys(made: Figure, timeline: Timeline, track: Axes, panel: Axes, at: float) -> None:
+def _keys(made: "Figure", timeline: Timeline, track: "Axes", panel: "Axes", at: float) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     present = list(dict.fromkeys(segment.phase for segment in timeline.segments))
     order = {name: place for place, name in enumerate(style.COLOURS)}
     present.sort(key=lambda name: order.get(name, len(order)))

@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from reports import style
-from reports.figures import Picture, remove, write_picture
 from reports.markdown import number, percent, seconds, table
+from reports.picture import Picture, remove, write_picture
+from reports.stairs import Stair, draw
 from results.bounds import Bounds, Exposed
 
 STEM = "waterfall"
-_ROW = 0.34  # inches
 _LEAST = 0.002  # of a step: smaller classes are gathered
 _MOST_SPLITS = 15
 
@@ -109,35 +108,5 @@ def _times(value: float | None) -> str:
 
 def _picture(found: Bounds, shown: Sequence[Exposed], foot: str, folder: Path) -> Picture:
     text = f"A step of {style.duration(found.step_s)}, its exposed parts one after the other."
-    return write_picture(STEM, text, lambda: draw(found.step_s, shown, foot), folder)
-
-
-def draw(step_s: float, shown: Sequence[Exposed], foot: str) -> Figure:
-    """One floating bar per class, in the account's order, with seconds, share and bound at its side."""
-    made = style.figure(1.75 + _ROW * (len(shown) + 1))
-    title = f"Where a step of {style.duration(step_s)} goes, and what it could win"
-    how = "Exposed time: what the step really waits for. At the right: speed-up without that class, at most."
-    bottom, top = style.head(made, title, how, foot)
-    height = float(made.get_size_inches()[1])
-    axes = made.add_axes((0.235, bottom + 0.42 / height, 0.56, top - bottom - 0.5 / height))
-    begin = 0.0
-    for place, each in enumerate(shown):
-        axes.barh(
-            place, each.seconds, left=begin, height=0.72, color=style.colour(each.name),
-            hatch=style.hatch(each.name), edgecolor=style.SOFT, linewidth=0.6,
-        )  # fmt: skip
-        end = begin + each.seconds
-        if place + 1 < len(shown):
-            axes.plot([end, end], [place + 0.36, place + 0.64], color=style.SOFT, linewidth=0.8)
-        said = f"{style.duration(each.seconds)} · {100 * each.share:.0f}% · {_times(each.speed_up)}"
-        axes.text(1.02 * step_s, place, said, va="center", ha="left", fontsize=9.5, color=style.INK, clip_on=False)
-        begin = end
-    axes.set_yticks(range(len(shown)), [style.fit(style.label(each.name), 10, 150) for each in shown], fontsize=10)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, step_s)
-    axes.set_xlabel("seconds of a step; in the order of the account, not of time")
-    style.bare(axes)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=style.RULE, linewidth=0.8)
-    axes.set_axisbelow(True)
-    return made
+    stairs = [Stair(each.name, each.seconds, each.share, _times(each.speed_up)) for each in shown]
+    return write_picture(STEM, text, partial(draw, found.step_s, stairs, foot), folder)

@@ -5,7 +5,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import TypeVar
 
@@ -36,25 +37,51 @@ def spread(
     Raises:
         Exception: what `work` raises; nothing is left running then.
     """
+    with _pool(workers, begin) as pool:
+        with _uninterrupted():
+            made = pool.map(work, payloads, chunksize=at_once)
+        yield from made
+
+
+@contextmanager
+def beside(begin: Callable[[], None]) -> Iterator[Callable[[Callable[[], Made]], "Future[Made]"]]:
+    """One process beside this one: what is submitted is done there, in order, until the end of the block.
+
+    What is submitted is a function of a module, or a `functools.partial` of one, and can be pickled with what it
+    makes. The process is started at once, and calls `begin` first. A block that raises leaves nothing running.
+    """
+    with _pool(1, None) as pool:
+        with _uninterrupted():
+            pool.submit(begin)
+        yield pool.submit
+
+
+@contextmanager
+def _pool(workers: int, begin: Callable[[], None] | None) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
         workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,)
     )
     done = False
     try:
-        # A terminal's Ctrl-C goes to all processes at once: they inherit that it is blocked, and this one ends them.
-        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            made = pool.map(work, payloads, chunksize=at_once)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-        yield from made
+        yield pool
         done = True
     finally:
         if not done:
             for process in set(multiprocessing.active_children()) - before:
                 process.kill()
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What starts processes: Ctrl-C goes to all of a terminal's at once; they inherit that it is blocked, and this
+    one ends them."""
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
 
 def told(made: Iterable[Made], total: int, progress: Progress | None) -> list[Made]:

@@ -45,6 +45,7 @@ def create(framework: str, device: str | None, engine: str | None) -> None:
 def list_() -> None:
     """List what is built, and what could be."""
     from harness import envs
+    from harness.cache import cache_folder
 
     found = envs.list_environments()
     rows = [
@@ -57,7 +58,7 @@ def list_() -> None:
         )
         for row in found
     ]
-    click.echo(f"environments in {envs.cache_folder()}\n")
+    click.echo(f"environments in {cache_folder()}\n")
     click.echo(table(rows, ("environment", "status", "size", "built", "note")))
     if any(row.shared_bytes for row in found):
         click.echo(f"\ntogether {envs.bytes_on_disk() / 1e9:.1f} GB on disk")

@@ -94,7 +94,7 @@ def model_bytes(spec: RunSpec) -> int | None:
 
 def model_folder(spec: RunSpec) -> Path:
     """Where the made model lies, or will lie."""
-    from harness.envs import cache_folder
+    from harness.cache import cache_folder
 
     dtype = "bfloat16" if spec.device is Device.CUDA else "float32"
     return cache_folder() / "models" / f"{spec.model.replace(':', '-')}-{dtype}-r{RECIPE}"

@@ -92,7 +92,8 @@ def command(
             page = folder / _PAGE
         try:
             with traceback_into(folders[0], "writing the report", _ELSEWHERE):
-                path = write_report(folders, folder, prices, html=page, draw=page is None or page.parent == folder)
+                whole_page = page is None or page.parent == folder
+                path = write_report(folders, folder, prices, html=page, draw=whole_page, beside=True)
         except BenchError:
             if given is None or not existed:
                 with suppress(OSError):

@@ -175,6 +175,6 @@ def _report(run_dir: Path) -> str:
 
         run = load_run(run_dir)
         figures = keep_figures(run)
-        report = write_report([run_dir], run_dir)
+        report = write_report([run_dir], run_dir, beside=True)
         more = rows_of(run, planned_faults=figures.adherence.planned_faults)
         return summary(figures, report, gpus=run.spec.device is Device.CUDA, more=more)

@@ -18,10 +18,9 @@ from harness.envs.manage import (
     share_environments,
 )
 from harness.envs.progress import BuildProgress, Display, Report, Stage
-from harness.envs.store import CACHE_VARIABLE, Location, Marker, cache_folder, locate
+from harness.envs.store import Location, Marker, locate
 
 __all__ = [
-    "CACHE_VARIABLE",
     "BuildProgress",
     "CheckReport",
     "Display",
@@ -33,7 +32,6 @@ __all__ = [
     "Stage",
     "Status",
     "bytes_on_disk",
-    "cache_folder",
     "check",
     "create",
     "ensure",

@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from adapters.base import Environment
+from harness.cache import CACHE_VARIABLE
 from harness.envs.install import (
     Seen,
     drop_damaged,
@@ -29,7 +30,6 @@ from harness.envs.progress import BuildProgress, Display, Report, Stage
 from harness.envs.pythons import find_python
 from harness.envs.share import share, share_lock
 from harness.envs.store import (
-    CACHE_VARIABLE,
     Location,
     Marker,
     complete_folders,

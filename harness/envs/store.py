@@ -15,20 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from adapters.base import Environment
+from harness.cache import CACHE_VARIABLE, cache_folder
 from harness.envs.pins import digest
 from harness.protocol.errors import EnvError
 
-CACHE_VARIABLE = "BENCH_CACHE"
 MARKER = "complete.json"
-
-
-def cache_folder() -> Path:
-    """$BENCH_CACHE, else agentic-rl-bench in $XDG_CACHE_HOME, else in ~/.cache."""
-    given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).absolute() if base else Path.home() / ".cache") / "agentic-rl-bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports import style
-from reports.figures import write_picture
 from reports.markdown import Footnotes, escape, number, percent, plural, seconds, table
+from reports.picture import write_picture
 from results.comparing.measures import RunMeasures
 from results.planner.calibration.constants import SIMULATED
 from results.planner.candidates import ASYNC, COLOCATED

@@ -30,7 +30,7 @@ def command(what: str, out: str | None, seed: int, columns: str | None) -> None:
     pages). SOURCE is your own: a folder of .html, .md and .txt files, or a .jsonl or .parquet file, or a folder of
     nothing but such tables. What is left out of a folder is said.
     """
-    from harness.envs import cache_folder
+    from harness.cache import cache_folder
     from harness.specs.inputs import GENERATED_CORPUS, parse_columns, read_corpus
     from workloads.deep_research.corpus.build import build_corpus, generated_name
     from workloads.deep_research.corpus.skipped import Skipped

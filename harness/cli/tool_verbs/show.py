@@ -18,7 +18,7 @@ def command(corpus: str, seed: int, query: str | None, url: str | None, question
     from itertools import islice
     from pathlib import Path
 
-    from harness.envs import cache_folder
+    from harness.cache import cache_folder
     from harness.specs.inputs import GENERATED_CORPUS
     from workloads.deep_research.corpus.build import damage, generated_name, open_corpus, read_facts
 

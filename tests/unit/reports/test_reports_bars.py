@@ -11,7 +11,6 @@ def test_shares_of_a_unit_end_at_the_right_edge() -> None:
     rows = [_row("train", train=30.0, wait_rollout=60.0, other=10.0), _row("engine 0", generating=1.0, tool_wait=3.0)]
     with style.styled():
         made = bars.draw_account(rows, granularity="engine", window_s=100, foot="foot")
-        assert made is not None
         boxes = made.axes[0].patches
     ends = [box.get_x() + box.get_width() for box in boxes]  # type: ignore[attr-defined]
     assert ends[2] == pytest.approx(100.0)
@@ -20,14 +19,17 @@ def test_shares_of_a_unit_end_at_the_right_edge() -> None:
 
 
 def test_nothing_to_draw_is_no_picture() -> None:
-    assert bars.draw_account([], granularity="pool", window_s=0, foot="") is None
-    assert bars.draw_account([_row("a", train=0.0)], granularity="pool", window_s=0, foot="") is None
-    assert bars.draw_steps([_row("a")], title="t", how="h", foot="f") is None
+    assert bars.with_time([]) == []
+    assert bars.with_time([_row("a", train=0.0)]) == []
+    assert bars.with_time([_row("a")]) == []
+    assert bars.with_time([_row("a"), _row("b", train=1.0)]) == [_row("b", train=1.0)]
 
 
 def test_hundreds_of_units_are_left_to_the_table() -> None:
     many = [_row(f"e{n}", generating=1.0) for n in range(65)]
-    assert bars.draw_account(many, granularity="engine", window_s=1, foot="") is None
+    assert bars.with_time(many, bars.MOST_ROWS) == []
+    assert len(bars.with_time(many[1:], bars.MOST_ROWS)) == 64
+    assert len(bars.with_time(many)) == 65
 
 
 @pytest.mark.parametrize("count", [1, 17])
@@ -38,7 +40,6 @@ def test_long_names_stay_inside_the_picture(count: int) -> None:
     ]
     with style.styled():
         made = bars.draw_steps(rows, title="T" * 300, how="how " * 80, foot="f " * 300)
-        assert made is not None
         renderer = made.canvas.get_renderer()  # type: ignore[attr-defined]
         texts = [*made.texts, *made.axes[0].texts, *made.axes[0].get_yticklabels()]
         for text in texts:
@@ -52,7 +53,6 @@ def test_a_number_that_is_wider_than_its_part_is_left_out() -> None:
     rows = [bars.Row(name="async", parts=parts), bars.Row(name="colocated", parts={"generation": 2.6})]
     with style.styled():
         made = bars.draw_steps(rows, title="t", how="h", foot="f")
-        assert made is not None
         renderer = made.canvas.get_renderer()  # type: ignore[attr-defined]
         axes = made.axes[0]
         boxes = [patch.get_window_extent(renderer) for patch in axes.patches]

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from harness.protocol.spec import Load, Policy
-from reports.learning import draw, learning_section, level_of
-from results.learning import Learning, learning
+from reports import curves
+from reports.learning import curve_of, learning_section, level_of
+from results.learning import SMOOTHED, Learning, learning
 
 
 def run(rewards: list[list[float]], *, reward: str = "probe", step_s: float = 2.0, **spec: Any) -> Any:
@@ -123,4 +124,4 @@ def test_no_common_level_where_a_run_does_not_rise(tmp_path: Path, monkeypatch: 
 
 def test_many_runs_fit_one_picture() -> None:
     many = [(f"run number {n} with a long name that is cut somewhere", found([[0.1], [0.2], [0.3]])) for n in range(12)]
-    assert len(draw(many).get_axes()) == 2
+    assert len(curves.draw([curve_of(*one) for one in many], SMOOTHED).get_axes()) == 2
