@@ -53,11 +53,24 @@ def test_one_limit_that_is_not_kept_fails_the_benchmark(
 
     monkeypatch.setattr(large_run, "measured", measured)
     monkeypatch.setattr(large_run, "finish", finish)
-    sizes = ["--trajectories", "400", "--samples", "1000", "--nodes", "2", "--node-seconds", "1"]
+    sizes = ["--trajectories", "400", "--samples", "1000", "--nodes", "2", "--node-seconds", "1", "--repeats", "1"]
     monkeypatch.setattr(sys, "argv", ["large_run.py", "--folder", str(tmp_path), *sizes])
     assert large_run.main() == (1 if limit else 0)
     assert told["missed"] == ([limit] if limit else [])
     assert len(told["limits"]) == 6  # type: ignore[arg-type]
+
+
+def test_seconds_are_the_median_and_memory_is_the_most(large_run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter([(3.0, 1.0, 20), (9.0, 4.0, 10), (4.0, 2.0, 30)])
+
+    def measured(argv: list[str]) -> dict[str, float]:
+        seconds, cpu, memory = next(made)
+        return {"s": seconds, "cpu_s": cpu, "memory_bytes": memory, "load": 0.0}
+
+    monkeypatch.setattr(large_run, "measured", measured)
+    found, touched = large_run.in_turns({"part": ["x"]}, 3)
+    assert found["part"] == {"s": 4.0, "s_min": 3.0, "s_max": 9.0, "cpu_s": 2.0, "memory_bytes": 30, "load": 0.0}
+    assert len(touched) == 3
 
 
 def test_the_memory_of_children_counts(large_run: ModuleType) -> None:
