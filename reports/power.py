@@ -15,6 +15,7 @@ from results.energy import Energy
 from results.gpu_energy import GpuEnergy
 from results.running import DROPPED_OTHER, DROPPED_STALE, FAILED, OPEN, TRAINED, TRAINED_STALE, TRAINED_UNKNOWN
 from results.store import RunTables, frame_of
+from results.utilisation import Busy
 from results.window import Window
 
 NO_GPU = "the run used no GPU"
@@ -76,11 +77,13 @@ def energy_verdict(run: RunTables, energy: Energy | None) -> str:
     return f"**{energy.verdict}**" + (f" ({escape(reasons)})" if reasons else "")
 
 
-def telemetry(run: RunTables, window: Window | None, energy: Energy | None, notes: Footnotes) -> list[str]:
-    """GPU part (absent without a GPU, and said so) and host part."""
+def telemetry(
+    run: RunTables, window: Window | None, energy: Energy | None, notes: Footnotes, busy: Busy | None = None
+) -> list[str]:
+    """GPU part (absent without a GPU, and said so) and host part; `busy`: where that is known already."""
     lines = _gpu_part(run, energy, notes) if has_gpu(run) else [f"No GPU: {NO_GPU}, so no GPU figure is shown."]
     if has_gpu(run):
-        lines += busy_part(run, window, notes)
+        lines += busy_part(run, window, notes, busy)
     return [*lines, "", *_host_part(run, window), "", cost_line(run, notes)]
 
 

@@ -247,7 +247,7 @@ def _tools(case: Case, notes: Footnotes) -> list[str]:
 
 
 def _telemetry(case: Case, notes: Footnotes) -> list[str]:
-    lines = telemetry(case.run, case.figures.window, case.figures.energy, notes)
+    lines = telemetry(case.run, case.figures.window, case.figures.energy, notes, case.figures.busy)
     return [
         "## Telemetry",
         "",

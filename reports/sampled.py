@@ -6,13 +6,12 @@ from results.gpu_errors import Xid
 from results.store import RunTables
 from results.utilisation import (
     FIELDS,
+    Busy,
     PoolUtilisation,
-    busy_readings,
+    busy,
     dcgm_notes,
     health,
-    held_down,
     sampler_cost,
-    utilisation,
 )
 from results.window import Window
 
@@ -23,17 +22,22 @@ _INTERVAL = (
 MOST_XIDS = 8  # shown by number
 
 
-def busy_part(run: RunTables, window: Window | None, notes: Footnotes) -> list[str]:
-    """The table of utilisation by pool, what is to be said of DCGM, and the GPUs' errors."""
+def busy_part(run: RunTables, window: Window | None, notes: Footnotes, known: Busy | None = None) -> list[str]:
+    """The table of utilisation by pool, what is to be said of DCGM, and the GPUs' errors.
+
+    `known`: how busy they were, where that is known already.
+    """
     lines: list[str] = []
-    readings = busy_readings(run) if window is not None else {}
-    found = utilisation(run, window, readings) if window is not None else ()
-    if found:
-        rows = [[escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"] for each in found]
+    found = known if known is not None or window is None else busy(run, window)
+    if found is not None and found.utilisation:
+        rows = [
+            [escape(each.pool), FIELDS[each.field], _mean(each, notes), f"{each.samples:,}"]
+            for each in found.utilisation
+        ]
         lines += ["", *table(["Pool", "How busy", "mean", "samples"], rows, "lllr")]
         lines += ["", f"That a kernel ran is not how full the GPU was. {_INTERVAL}"]
-    if window is not None and (held := held_down(run, window, readings)):
-        shares = "; ".join(f"{name} {percent(share)} of the time" for name, share in held.items())
+    if found is not None and found.held_down:
+        shares = "; ".join(f"{name} {percent(share)} of the time" for name, share in found.held_down.items())
         lines += ["", f"Clocks were held down by: {shares}."]
     told = dcgm_notes(run)
     if told.notes or told.missing:

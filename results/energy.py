@@ -1,10 +1,9 @@
 """Joules of the window, what share of the power limit they are, and a verdict on how well they are known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
 from harness.protocol.phases import Pool
 from harness.protocol.spec import Placement
@@ -13,7 +12,7 @@ from results.classes import HOST_PHASES
 from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
 from results.gpu_errors import gpus_with_xid
 from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
-from results.gpu_series import GpuReadings, readings_of
+from results.gpu_series import Readings, readings_of
 from results.intervals import Ns, Timeline, clip
 from results.lost_gpus import lost_gpus
 from results.power import Floats
@@ -57,21 +56,27 @@ class Energy:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What `energy` looks at of the samples: the run's GPUs, their readings, and when any GPU was last read."""
+    """What `energy` looks at of the samples: the run's GPUs, and their readings."""
 
     names: Sequence[str] | None
-    readings: dict[str, GpuReadings]
-    latest: int | None
+    readings: Readings
 
 
-def read_gpus(run: RunTables) -> Read:
+def read_gpus(
+    run: RunTables,
+    more: Collection[str] = (),
+    also: Sequence[str] = (),
+    wanted: Callable[[], bool] = lambda: True,
+) -> Read:
     """Reads the samples; it can be done beside other things: most of it is no work of the interpreter's.
+
+    `more`: further GPUs, `also`: further columns to be read with it (`results.gpu_series`).
 
     Raises:
         SpecError: they cannot be read.
     """
     names = run_gpus(run, gpu_pools(run))
-    return Read(names, *readings_of(run, names or ()))
+    return Read(names, readings_of(run, list(dict.fromkeys((*(names or ()), *more))), also, wanted))
 
 
 def energy(
@@ -92,7 +97,7 @@ def energy(
     that trains, the phases of `host` by their own codes.
     """
     read = read_gpus(run) if read is None else read
-    pools, names, readings, latest = gpu_pools(run), read.names, read.readings, read.latest
+    pools, names, readings, latest = gpu_pools(run), read.names, read.readings.gpus, read.readings.latest
     if latest is None:
         return _none("no GPU", trained)
     if names is None:
@@ -103,7 +108,7 @@ def energy(
     low, high = window.start_ns, window.end_ns
     sensors = {gpu: sensors_of(readings.pop(gpu), told.get(gpu, {})) for gpu in names}
     if latest < high:  # no GPU answered to the end: the sampler may have, of its host
-        latest = max(latest, _last_of_hosts(run))
+        latest = max(latest, read.readings.latest_host or 0)
     gone = {gpu for gpu, stretches in lost_gpus(run, names).items() if clip(*stretches, low, high)[0].size}
     faulty = gpus_with_xid(run, names, low, high)
     gpus = tuple(
@@ -172,12 +177,6 @@ def run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
     return None
 
 
-def _last_of_hosts(run: RunTables) -> int:
-    """When a sampler last read its host; 0: never."""
-    rows = run.where("samples", ("mono_ns", "gpu"), lambda batch: batch.column("gpu").is_null())
-    return int(pc.max(rows.column("mono_ns")).as_py() or 0)
-
-
 def _per_step(gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], window: Window) -> Estimate | None:
     """Power utilisation as a ratio over the window's steps; None where the steps' ends are not on record.
 
@@ -198,7 +197,7 @@ def _cumulative(sensors: GpuSensors, source: str | None, edges: Ns) -> Floats:
     if source == "counter":
         return sensors.counter.at(edges)
     if source == "average":
-        return sensors.average.shifted(-int(sensors.average_window_s / 2 * 1e9)).integral(edges)
+        return sensors.average_in_time.integral(edges)
     return sensors.instant.integral(edges)
 
 

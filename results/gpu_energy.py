@@ -62,8 +62,6 @@ def gpu_energy(
     counted, why = counter_difference(sensors, low, high)
     reasons += why
     integral, gaps = power_integral(sensors.instant, low, high, sensors.instant_refresh_s)
-    shift = -int(sensors.average_window_s / 2 * 1e9)
-    averaged, lags = power_integral(sensors.average.shifted(shift), low, high)
     source, joules = None, None
     if counted is not None:
         source, joules = "counter", counted
@@ -71,10 +69,12 @@ def gpu_energy(
         reasons += ["gap_too_long"] if "gap_too_long" in gaps else []
     elif integral is not None:
         source, joules = "instant", integral
-    elif averaged is not None:
-        source, joules, reasons = "average", averaged, [*reasons, "average_only"]
     else:
-        reasons += gaps if sensors.instant.times.size else lags
+        averaged, lags = power_integral(sensors.average_in_time, low, high)
+        if averaged is not None:
+            source, joules, reasons = "average", averaged, [*reasons, "average_only"]
+        else:
+            reasons += gaps if sensors.instant.times.size else lags
     refresh = sensors.counter_refresh_s if source == "counter" else sensors.instant_refresh_s
     if source == "average":
         refresh = sensors.average_window_s
@@ -128,10 +128,9 @@ def _uncertainty(sensors: GpuSensors, source: str | None, low: int, high: int, c
     smeared_s = refresh_s
     if source == "average":
         # The running mean is exact inside; at each edge it has smeared what changed there over its window.
-        power = sensors.average.shifted(-int(sensors.average_window_s / 2 * 1e9))
+        power = sensors.average_in_time
         refresh_s, smeared_s = power.period_s, max(sensors.average_window_s, power.period_s)
-    inside = power.around(low, high)
-    seen = None if inside is None else half_width(inside, refresh_s)
+    seen = None if power.around(low, high) is None else half_width(power, refresh_s, low, high)
     if seen is None:
         return None
     return seen + float(edge_doubt(power, smeared_s, np.array([low, high], dtype=np.int64), whole=True).sum())
@@ -150,8 +149,8 @@ def _limit_doubt(limit: Series, low: int, high: int) -> float:
 
 def _between(sensors: GpuSensors, low: int, high: int) -> float:
     """Joules by which instant power's integral may be off for what happened between its readings (95 %)."""
-    inside = sensors.instant.around(low, high)
-    return 0.0 if inside is None else half_width(inside, sensors.instant_refresh_s) or 0.0
+    known = sensors.instant.around(low, high) is not None
+    return (half_width(sensors.instant, sensors.instant_refresh_s, low, high) or 0.0) if known else 0.0
 
 
 def _counter_doubt(sensors: GpuSensors, low: int, high: int) -> float:
@@ -192,7 +191,7 @@ def power_integral(power: Series, low: int, high: int, refresh_s: float = 0.0) -
         return None, ["partial_coverage"]
     if inside.longest_gap_s() > max(power.gap_limit_s, GAP_REFRESHES * refresh_s):
         return None, ["gap_too_long"]
-    edges = inside.integral(np.array([low, high], dtype=np.int64))
+    edges = power.integral(np.array([low, high], dtype=np.int64))
     return float(edges[1] - edges[0]), []
 
 
@@ -205,7 +204,9 @@ def edge_doubt(power: Series, refresh_s: float, edges: Ns, *, whole: bool = Fals
     reach = 2 * int(refresh_s * 1e9)
     first = np.searchsorted(power.times, edges - reach, side="left")
     after = np.searchsorted(power.times, edges + reach, side="right")
-    held = np.concatenate((power.values, power.values[-1:]))  # a stretch may end with the last reading
+    held = power.values
+    if (after == held.size).any() or (first == held.size).any():
+        held = np.concatenate((held, held[-1:]))  # a stretch may end with the last reading
     stretches = np.stack((first, after), axis=1).ravel()
     one, other = power.at(edges - reach), power.at(edges + reach)
     most, least = np.maximum(one, other), np.minimum(one, other)

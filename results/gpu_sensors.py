@@ -46,13 +46,19 @@ class GpuSensors:
         return self.counter, self.instant, self.average
 
     @property
+    def average_in_time(self) -> Series:
+        """Average power at the middle of what each reading is the average of."""
+        return self.average.shifted(-int(self.average_window_s / 2 * 1e9))
+
+    @property
     def part_time(self) -> bool:
         """Whether instant power is known to be measured only part of the time."""
         return self.meaning is not None and self.meaning.part_time
 
     def clock_stepped(self, low: int, high: int) -> bool:
         """Whether the clock stayed at levels more than CLOCK_STEP apart; single odd readings don't count."""
-        seen = self.clock.values[(self.clock.times >= low) & (self.clock.times <= high)]
+        first = np.searchsorted(self.clock.times, low, side="left")
+        seen = self.clock.values[first : np.searchsorted(self.clock.times, high, side="right")]
         slow, fast = quantile(seen, 0.05), quantile(seen, 0.95)
         return slow is not None and fast is not None and fast - slow > CLOCK_STEP * fast
 
@@ -107,6 +113,7 @@ def sensors_of(readings: GpuReadings, told: Mapping[str, Any]) -> GpuSensors:
         limit = Series(np.array([readings.first_ns], dtype=np.int64), np.array([float(told["power_limit_watts"])]))
     most = PAST_LIMIT * float(limit.values.max()) if limit.values.size else MOST_WATTS
     counter, wraps = unwrapped(counter, most)
+    instant.share_times(counter, average)
     name = str(told.get("name", ""))
     step_s = float(told.get("sample_period_s", 0.0))  # as settled on; the first seconds may have been read faster
     return GpuSensors(
@@ -132,8 +139,11 @@ def unwrapped(counter: Series, most_watts: float) -> tuple[Series, int]:
     A fall is a wrap where adding a known modulus leaves a gain that the GPU could have made since the reading before;
     any other fall is left as it is: a reset.
     """
+    falls = np.flatnonzero(counter.values[1:] < counter.values[:-1])
+    if not falls.size:
+        return counter, 0
     values, wraps = counter.values.copy(), 0
-    for place in np.flatnonzero(np.diff(values) < 0):
+    for place in falls:
         fall = values[place] - values[place + 1]
         most = most_watts * (float(counter.times[place + 1] - counter.times[place]) / 1e9 + 1.0)
         for modulus in WRAPS_J:

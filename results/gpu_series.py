@@ -1,6 +1,6 @@
 """The readings of each GPU, from samples that are read part by part: a day of them is too much for one table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
@@ -14,8 +14,9 @@ from results.store import RunTables
 
 IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
 BUSY_CLOCK = "busy_clock"  # the SM clock where the GPU is known not to idle
+LIMIT = "power_limit_watts"
 
-_PLAIN = ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
+_PLAIN = ("energy_joules", "power_instant_watts", "power_average_watts", LIMIT)
 _OF_CLOCK = ("sm_clock_hz", "throttle_reasons", "util_ratio")
 COLUMNS = ("mono_ns", "gpu", *_PLAIN, *_OF_CLOCK)
 _ROOM = 1_024  # readings, beyond an equal share of the rows
@@ -34,25 +35,50 @@ class GpuReadings:
     series: dict[str, Series] = field(default_factory=dict)
 
 
-def readings_of(run: RunTables, gpus: Sequence[str]) -> tuple[dict[str, GpuReadings], int | None]:
-    """The readings of those GPUs over the whole run, and when any GPU was last read; None: none ever was."""
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What the samples hold of some GPUs, and when any GPU, and any host, was last read; None: none ever was."""
+
+    gpus: dict[str, GpuReadings]
+    latest: int | None
+    latest_host: int | None
+
+
+def readings_of(
+    run: RunTables, gpus: Sequence[str], also: Sequence[str] = (), wanted: Callable[[], bool] = lambda: True
+) -> Readings:
+    """The readings of those GPUs over the whole run; `also`: further columns of the samples, each a series.
+
+    Of the power limit, a setting, only the first and the last of readings that are alike in a row are kept. Where
+    `wanted` has become False, what was read so far is all.
+    """
+    columns = tuple(dict.fromkeys((*COLUMNS, *also)))
+    series = tuple(dict.fromkeys((*_PLAIN, *also)))
     stores = [_Store(run.rows("samples") // max(len(gpus), 1) + _ROOM) for _ in gpus]
     first: list[int | None] = [None for _ in gpus]
     latest: int | None = None
-    for batch in run.batches("samples", COLUMNS, text=("gpu",)):
+    latest_host: int | None = None
+    in_order, before = True, np.empty(0, dtype=np.int64)
+    for batch in run.batches("samples", columns, text=("gpu",)):
+        if not wanted():
+            break
         times, codes = batch.column("mono_ns").to_numpy(), _codes(batch, gpus)
-        told = _told(batch.column("gpu"))
-        read = times if told is None else times[told]
-        latest = latest if read.size == 0 else max(int(read.max()), latest if latest is not None else int(read.max()))
+        in_order = in_order and _ordered(before) and _ordered(np.concatenate((before[-1:], times[:1])))
+        before = times
+        told = _told(batch.column("gpu").indices)
+        latest = _latest(latest, times if told is None else times[told])
+        latest_host = latest_host if told is None else _latest(latest_host, times[~told])
         _first(times, codes, first)
-        for columns, there in _together(batch, _PLAIN):
-            _take(stores, times, codes, {name: _raw(batch.column(name)) for name in columns}, there)
+        for names, there in _together(batch, series):
+            _take(stores, times, codes, {name: _raw(batch.column(name)) for name in names}, there, {LIMIT})
         _take(stores, times, codes, {BUSY_CLOCK: _raw(batch.column("sm_clock_hz"))}, _busy(batch))
     found = {}
     for place, gpu in enumerate(gpus):
-        series = {name: stores[place].series(name) for name in (*_PLAIN, BUSY_CLOCK)}
-        found[gpu] = GpuReadings(first_ns=first[place], series=series)
-    return found, latest
+        found[gpu] = GpuReadings(first_ns=first[place], series=stores[place].series((*series, BUSY_CLOCK)))
+    if not (in_order and _ordered(before)):  # which of them are alike in a row of time is another question then
+        for gpu, limit in series_of(run, gpus, (LIMIT,)).items():
+            found[gpu].series |= limit
+    return Readings(found, latest, latest_host)
 
 
 def series_of(run: RunTables, gpus: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, Series]]:
@@ -62,7 +88,17 @@ def series_of(run: RunTables, gpus: Sequence[str], columns: Sequence[str]) -> di
         times, codes = batch.column("mono_ns").to_numpy(), _codes(batch, gpus)
         for names, there in _together(batch, columns):
             _take(stores, times, codes, {name: _raw(batch.column(name)) for name in names}, there)
-    return {gpu: {name: stores[place].series(name) for name in columns} for place, gpu in enumerate(gpus)}
+    return {gpu: stores[place].series(columns) for place, gpu in enumerate(gpus)}
+
+
+def _latest(before: int | None, times: Ints) -> int | None:
+    if not times.size:
+        return before
+    return int(times.max()) if before is None else max(before, int(times.max()))
+
+
+def _ordered(times: Ints) -> bool:
+    return bool((times[1:] >= times[:-1]).all())
 
 
 class _Growing:
@@ -128,12 +164,18 @@ class _Store:
         for name, values in columns.items():
             self._values[name].add(values, rows)
 
-    def series(self, name: str) -> Series:
-        """One series."""
-        if name not in self._times:
-            return Series(np.empty(0, dtype=np.int64), np.empty(0))
-        times, values = self._times[name].filled, self._values.pop(name).filled
-        return Series.of(times.view(np.int64), values.view(np.float64))
+    def series(self, names: Sequence[str]) -> dict[str, Series]:
+        """The series of these; those that were always read together have the same times."""
+        seen: dict[int, Ints] = {}
+        found: dict[str, Series] = {}
+        for name in names:
+            if name not in self._times:
+                found[name] = Series(np.empty(0, dtype=np.int64), np.empty(0))
+                continue
+            shared = self._times[name]
+            times = seen.setdefault(id(shared), shared.filled.view(np.int64))
+            found[name] = Series.of(times, self._values[name].filled.view(np.float64))
+        return found
 
 
 def _take(
@@ -141,24 +183,49 @@ def _take(
     times: Ints,
     codes: Numbers,
     columns: Mapping[str, Numbers],
-    there: Mask | None,
+    rows: Ints | None,
+    settings: Collection[str] = (),
 ) -> None:
-    """Gives each GPU its rows of these columns, in the order of the table."""
-    rows = None if there is None else np.flatnonzero(there)
+    """Gives each GPU its rows of these columns, in the order of the table; `rows`: those that have a value.
+
+    Of settings, the first and the last of those alike in a row.
+    """
     mine = codes if rows is None else codes[rows]
-    order = np.argsort(mine, kind="stable")  # of 16 bits: a radix sort
-    edges = [0, *np.cumsum(np.bincount(mine, minlength=len(stores)))[: len(stores)].tolist()]
+    order = np.argsort(mine, kind="stable")  # of 8 or 16 bits: a radix sort
+    edges = np.concatenate(([0], np.cumsum(np.bincount(mine, minlength=len(stores)))[: len(stores)]))
     order = order if rows is None else rows[order]
-    for store, begin, end in zip(stores, edges[:-1], edges[1:], strict=True):
+    readings = {name: values for name, values in columns.items() if name not in settings}
+    if readings:
+        _give(stores, times, readings, order, edges)
+    for name in columns.keys() & set(settings):
+        ends = _ends(columns[name][order[: edges[-1]]], edges)
+        _give(stores, times, {name: columns[name]}, order[ends], np.searchsorted(ends, edges))
+
+
+def _give(stores: Sequence[_Store], times: Ints, columns: Mapping[str, Numbers], rows: Ints, edges: Ints) -> None:
+    places = edges.tolist()
+    for store, begin, end in zip(stores, places[:-1], places[1:], strict=True):
         if begin < end:
-            store.add(times, columns, order[begin:end])
+            store.add(times, columns, rows[begin:end])
+
+
+def _ends(values: Numbers, edges: Ints) -> Ints:
+    """Where stretches of equal values begin and end; they begin anew at each of the edges."""
+    ends = np.zeros(values.size, dtype=np.bool_)
+    change = values[1:] != values[:-1]
+    ends[1:] |= change
+    ends[:-1] |= change
+    begun = edges[:-1][edges[:-1] < edges[1:]]
+    ends[begun] = True
+    ends[edges[1:][edges[:-1] < edges[1:]] - 1] = True
+    return np.flatnonzero(ends)
 
 
 def _codes(batch: pa.RecordBatch, gpus: Sequence[str]) -> Numbers:
     """The number of each row's GPU; that of none of them is how many there are."""
     encoded, place = batch.column("gpu"), {gpu: number for number, gpu in enumerate(gpus)}
     names = encoded.dictionary.to_pylist()
-    kind = np.int16 if len(gpus) < np.iinfo(np.int16).max else np.int64
+    kind = next((kind for kind in (np.int8, np.int16) if len(gpus) < np.iinfo(kind).max), np.int64)
     known = np.array([*(place.get(name, len(gpus)) for name in names), len(gpus)], dtype=kind)
     indices = encoded.indices.fill_null(len(names)) if encoded.null_count else encoded.indices
     numbers: Numbers = known[indices.to_numpy(zero_copy_only=False)]
@@ -175,36 +242,48 @@ def _first(times: Ints, codes: Numbers, first: list[int | None]) -> None:
                 first[number] = int(mine.min()) if before is None else min(before, int(mine.min()))
 
 
-def _together(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[list[str], Mask | None]]:
+def _together(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[list[str], Ints | None]]:
     """The columns that have a value in the same rows, and in which; None: in all of them."""
-    groups: list[tuple[list[str], Mask | None]] = []
+    groups: list[tuple[list[str], pa.Array]] = []
     for name in names:
         column = batch.column(name)
         if column.null_count == len(column):
             continue
-        there = _told(column)
-        for group, theirs in groups:
-            same = there is theirs is None or (
-                there is not None and theirs is not None and np.array_equal(there, theirs)
-            )
-            if same:
-                group.append(name)
-                break
+        group = next((group for group, other in groups if _alike(column, other)), None)
+        if group is None:
+            groups.append(([name], column))
         else:
-            groups.append(([name], there))
-    yield from groups
+            group.append(name)
+    for group, column in groups:
+        yield group, np.flatnonzero(_filled(column)) if column.null_count else None
 
 
-def _busy(batch: pa.RecordBatch) -> Mask:
+def _alike(one: pa.Array, other: pa.Array) -> bool:
+    """Whether both have a value in the same rows."""
+    if one.null_count != other.null_count or not one.null_count:
+        return bool(one.null_count == other.null_count)
+    bits, theirs = one.buffers()[0], other.buffers()[0]
+    return (one.offset == other.offset and bool(bits.equals(theirs))) or np.array_equal(_filled(one), _filled(other))
+
+
+def _busy(batch: pa.RecordBatch) -> Ints:
     """Where there is an SM clock and the GPU is known not to idle: by the clock's own reasons, else by its use."""
-    clock, reasons, used = (_filled(batch.column(name)) for name in _OF_CLOCK)
-    idle = _raw(batch.column("throttle_reasons")) & IDLE_REASON
-    busy = _raw(batch.column("util_ratio")) > 0
-    return np.asarray(clock & np.where(reasons, idle == 0, used & busy), dtype=np.bool_)
+    clock, reasons, used = (batch.column(name) for name in _OF_CLOCK)
+    if clock.null_count == len(clock):
+        return np.empty(0, dtype=np.int64)
+    rows = np.flatnonzero(_filled(clock))
+    idle = _raw(reasons)[rows] & IDLE_REASON
+    busy = _raw(used)[rows] > 0
+    return rows[np.where(_filled(reasons)[rows], idle == 0, _filled(used)[rows] & busy)]
 
 
 def _filled(column: pa.Array) -> Mask:
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    """Where a column has a value."""
+    if not column.null_count:
+        return np.ones(len(column), dtype=np.bool_)
+    bits = np.frombuffer(column.buffers()[0], dtype=np.uint8)
+    end = column.offset + len(column)
+    return np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_)
 
 
 def _told(column: pa.Array) -> Mask | None:

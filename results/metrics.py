@@ -1,7 +1,6 @@
 """Everything that is computed from a collected run: its figures by name, and the accounts behind them."""
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from results.account import CLIENT, ENGINE, Account, make_account, pool_timeline
 from results.adherence import Adherence, check_adherence
 from results.classes import Class
 from results.contamination import Contamination, contamination, unless_spoiled
-from results.energy import Energy, Read, energy, read_gpus
+from results.energy import Energy, Read, energy
 from results.energy_tables import energy_tables
 from results.engine_use import FIGURES as ENGINE_FIGURES
 from results.engine_use import EnginesUse, engines_use, put_engine_figures
@@ -22,16 +21,18 @@ from results.importing.imported import withhold
 from results.lifetimes import Lifetimes, lifetimes
 from results.phases import PhaseRow, phase_rows
 from results.running import RunningWork, running_work
+from results.samples_beside import samples_beside
 from results.schema import TABLES
 from results.selection import Selection, selection
 from results.served import KNOWN_SHARE
-from results.staleness import Staleness, staleness
+from results.staleness import Staleness, put_staleness_figures, staleness
 from results.stats import mean
 from results.store import RunTables
 from results.straggler import Straggler, batches, straggler, tails
 from results.sync_proof import SyncProof, prove_sync
 from results.throughput import Lives, Throughput, throughput
 from results.tracks import Tracks, tracks
+from results.utilisation import Busy, busy
 from results.window import Window, steady_window
 
 __all__ = ["OF_WINDOW", "Figure", "RunFigures", "compute"]
@@ -59,6 +60,7 @@ class RunFigures:
     sync_proof: SyncProof
     staleness: Staleness  # of the trajectories trained in the window; of all where there is none
     staleness_run: Staleness  # of all trajectories trained on
+    busy: Busy | None = None  # the GPUs; also None without one
 
     def metric_rows(self) -> pa.Table:
         """The rows of the `metrics` table."""
@@ -108,6 +110,11 @@ OF_WINDOW: Mapping[str, str] = {
 
 def compute(run: RunTables) -> RunFigures:
     """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note."""
+    with samples_beside(run) as samples:
+        return _compute(run, samples)
+
+
+def _compute(run: RunTables, samples: Callable[[], Read]) -> RunFigures:
     arrays = tracks(run)
     steady = steady_window(run, arrays)
     figures, window = Figures(), steady.window
@@ -122,22 +129,24 @@ def compute(run: RunTables) -> RunFigures:
     chosen: Selection | None = None
     spoiled = contamination(run, window)
     rates: Throughput | None = None
+    gpus: Busy | None = None
+    cuda = run.spec.device is Device.CUDA
     if window is None:
         for metric, unit in OF_WINDOW.items():
             figures.put(metric, unit, None, note=f"no steady window: {steady.reason}")
     else:
-        with ThreadPoolExecutor(1) as beside:
-            reading = beside.submit(read_gpus, run)  # much of it, and of the accounts, leaves the interpreter free
-            made = batches(run, arrays, window)
-            account = make_account(run, arrays, window, tails=tails(made))
-            used = engines_use(run, window)
-            lives = Lives.of(run, arrays)
-            lived = lifetimes(run, arrays, window, lives.left)
-            rows = phase_rows(arrays, window, run.spec.placement)
-            wait = straggler(run, window, made, account)
-            rates = throughput(run, arrays, window, account, lives)
-            work = running_work(run, arrays, lives, made) if run.spec.device is Device.CUDA else None
-            power = _energy(run, arrays, window, account, rates, work, reading.result())
+        made = batches(run, arrays, window)
+        account = make_account(run, arrays, window, tails=tails(made))
+        used = engines_use(run, window)
+        lives = Lives.of(run, arrays)
+        lived = lifetimes(run, arrays, window, lives.left)
+        rows = phase_rows(arrays, window, run.spec.placement)
+        wait = straggler(run, window, made, account)
+        rates = throughput(run, arrays, window, account, lives)
+        work = running_work(run, arrays, lives, made) if cuda else None
+        read = samples()
+        gpus = busy(run, window, {gpu: each.series for gpu, each in read.readings.gpus.items()}) if cuda else None
+        power = _energy(run, arrays, window, account, rates, work, read)
         power = unless_spoiled(power, spoiled)
         chosen = selection(run, window)
         stale = staleness(run, _steps_inside(run, window))
@@ -150,7 +159,7 @@ def compute(run: RunTables) -> RunFigures:
         _power(figures, power, window.steps)
         _selection(figures, chosen)
         _recorder(figures, run, window)
-    _staleness(figures, stale, stale_run, window is not None)
+    put_staleness_figures(figures, stale, stale_run, window is not None)
     _adherence(figures, adherence)
     figures.put("wall_s", "s", _wall(run), n=1, note=None if _wall(run) is not None else "the run has no end on record")
     found = RunFigures(
@@ -170,6 +179,7 @@ def compute(run: RunTables) -> RunFigures:
         sync_proof=proof,
         staleness=stale,
         staleness_run=stale_run,
+        busy=gpus,
     )
     return withhold(found, run.spec)
 
@@ -358,26 +368,6 @@ def _recorder(figures: Figures, run: RunTables, window: Window) -> None:
     share = spent / window.seconds
     verdict = "ok" if share <= RECORDER_BOUND else "bad"
     figures.put("recorder_cost_ratio", unit, share, n=window.steps, note=note, verdict=verdict)
-
-
-def _staleness(figures: Figures, stale: Staleness, whole: Staleness, windowed: bool) -> None:
-    start = stale.at_start
-    notes = [] if windowed else ["of the whole run"]
-    if start.unknown:
-        notes.append(f"{start.unknown} trajectories without a version left out")
-    if start.n == 0:
-        notes.append("no trained trajectory has its versions on record")
-    note = "; ".join(notes) or None
-    for name, value in (("mean", start.mean), ("p50", start.p50), ("p95", start.p95), ("max", start.max)):
-        figures.put(f"staleness_at_start_{name}", "version", value, n=start.n, note=note)
-    known = whole.at_start.n
-    figures.put(
-        "staleness_violations",
-        "trajectory",
-        float(whole.violations) if known else None,
-        n=known,
-        note=f"of the whole run, bound {whole.bound}" if known else note,
-    )
 
 
 def _adherence(figures: Figures, adherence: Adherence) -> None:

@@ -1,6 +1,6 @@
 """One sensor's readings of one GPU, and the joules between two instants by three ways of knowing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,10 +16,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Series:
-    """Readings in order of time; `times` in monotonic ns, `values` in the sensor's unit."""
+    """Readings in order of time; `times` in monotonic ns, `values` in the sensor's unit.
+
+    What several figures need of all readings is worked out once, and kept.
+    """
 
     times: Ns
     values: Floats
+    _unseen: dict[float, Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, times: Ns, values: Floats) -> "Series":
@@ -39,7 +43,13 @@ class Series:
     @cached_property
     def period_s(self) -> float:
         """Median time between readings; 0 with fewer than two."""
-        return float(np.median(np.diff(self.times))) / 1e9 if self.times.size > 1 else 0.0
+        return float(np.median(np.diff(self.times), overwrite_input=True)) / 1e9 if self.times.size > 1 else 0.0
+
+    def share_times(self, *others: "Series") -> None:
+        """Gives others what is known of the times, where theirs are the very same."""
+        for other in others:
+            if other.times is self.times and other is not self:
+                vars(other)["period_s"] = self.period_s
 
     @property
     def gap_limit_s(self) -> float:
@@ -71,16 +81,40 @@ class Series:
         """Values at instants, linear between readings and constant beyond the first and last."""
         if self.times.size == 0:
             return np.full(times.shape, np.nan)
-        origin = int(self.times[0])
-        return np.interp((times - origin).astype(np.float64), (self.times - origin).astype(np.float64), self.values)
+        return self._at(times, np.searchsorted(self.times, times, side="right") - 1)
+
+    def _at(self, times: Ns, before: Ns) -> Floats:
+        """The same; `before`: the last reading at or before each instant, -1 where there is none."""
+        last = self.times.size - 1
+        cell, after = np.clip(before, 0, last), np.clip(before + 1, 0, last)
+        # Only the readings around are looked at: np.interp would first make floats of all the times.
+        here, span = self.values[cell], self.times[after] - self.times[cell]
+        slope = (self.values[after] - here) / np.maximum(span, 1)
+        return np.where(span > 0, slope * (times - self.times[cell]) + here, here)
+
+    @cached_property
+    def _trapezoids(self) -> Floats:
+        """The integral (unit x s) from the first reading to each."""
+        whole = np.zeros(self.times.size)
+        area = np.diff(self.times) / 1e9
+        area *= self.values[1:] + self.values[:-1]
+        area /= 2
+        np.cumsum(area, out=whole[1:])
+        return whole
 
     def integral(self, times: Ns) -> Floats:
         """The integral (unit x s) from the first reading to each of `times`: the trapezoid, cut inside its cells."""
-        step = np.diff(self.times) / 1e9
-        whole = np.concatenate(([0.0], np.cumsum(step * (self.values[1:] + self.values[:-1]) / 2)))
-        cell = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, self.times.size - 1)
+        before = np.searchsorted(self.times, times, side="right") - 1
+        cell = np.clip(before, 0, self.times.size - 1)
         inside = (times - self.times[cell]) / 1e9
-        return np.asarray(whole[cell] + inside * (self.values[cell] + self.at(times)) / 2, dtype=np.float64)
+        cut = inside * (self.values[cell] + self._at(times, before)) / 2
+        return np.asarray(self._trapezoids[cell] + cut, dtype=np.float64)
+
+    def unseen(self, refresh_s: float) -> Floats:
+        """Variance (unit^2 s^2) of the integral between each two neighbouring readings: see `results.sampling`."""
+        if refresh_s not in self._unseen:
+            self._unseen[refresh_s] = unseen(self.times, self.values, refresh_s)
+        return self._unseen[refresh_s]
 
     def held_until(self, times: Ns) -> Floats:
         """The integral (unit x s) of a setting from the first reading to each of `times`: readings hold until the next.
@@ -97,3 +131,15 @@ class Series:
             return None
         edges = np.concatenate(([low], np.clip(self.times[1:], low, high), [high]))
         return float(self.values @ (np.diff(edges) / 1e9))
+
+
+def unseen(times: Ns, values: Floats, refresh_s: float) -> Floats:
+    """Variance (unit^2 s^2) of the integral between each two neighbouring readings: see `results.sampling`."""
+    found = np.diff(times) / 1e9
+    np.maximum(found, refresh_s, out=found)
+    found *= found
+    change = np.diff(values)
+    change *= change
+    found *= change
+    found /= 2
+    return found

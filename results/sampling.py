@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from results.intervals import Ns
-from results.power import Floats, Series
+from results.power import Floats, Series, unseen
 
 Z95 = 1.96  # normal quantile: the sum of many small independent errors
 FEWEST = 8  # differences; fewer give no variance worth a number
@@ -35,24 +35,24 @@ class SampledMean:
     covered: float
 
 
-def unseen(series: Series, refresh_s: float) -> Floats:
-    """Variance (unit^2 s^2) of the integral between each two neighbouring samples."""
-    span = np.maximum(np.diff(series.times) / 1e9, refresh_s)
-    return np.asarray(span**2 * np.diff(series.values) ** 2 / 2, dtype=np.float64)
+def half_width(series: Series, refresh_s: float, low: int | None = None, high: int | None = None) -> float | None:
+    """Half the width of the 95 % interval of the series' integral (unit s); None with fewer than FEWEST samples.
 
-
-def half_width(series: Series, refresh_s: float) -> float | None:
-    """Half the width of the 95 % interval of the series' integral (unit s); None with fewer than FEWEST samples."""
-    if series.times.size <= FEWEST:
+    `low`, `high`: where only a stretch of it counts, from the sample at or before to the one at or after.
+    """
+    first = 0 if low is None else max(int(np.searchsorted(series.times, low, side="right")) - 1, 0)
+    last = series.times.size if high is None else int(np.searchsorted(series.times, high, side="left")) + 1
+    last = min(last, series.times.size)
+    if last - first <= FEWEST:
         return None
-    return Z95 * math.sqrt(float(unseen(series, refresh_s).sum()))
+    return Z95 * math.sqrt(float(series.unseen(refresh_s)[first : last - 1].sum()))
 
 
 def unseen_within(series: Series, refresh_s: float, edges: Ns) -> Floats:
     """Variance (unit^2 s^2) of the integral inside each cell of `edges`; what crosses an edge belongs to no cell."""
     if series.times.size < 2 or edges.size < 2:
         return np.zeros(max(edges.size - 1, 0))
-    total = np.concatenate(([0.0], np.cumsum(unseen(series, refresh_s))))
+    total = np.concatenate(([0.0], np.cumsum(series.unseen(refresh_s))))
     place = np.searchsorted(series.times, edges, side="left")  # of the first sample at or after each edge
     first, last = place[:-1], np.maximum(place[1:] - 1, place[:-1])
     return np.where(last > first, total[last.clip(max=total.size - 1)] - total[first.clip(max=total.size - 1)], 0.0)
@@ -61,10 +61,10 @@ def unseen_within(series: Series, refresh_s: float, edges: Ns) -> Floats:
 def window_mean(series: Series, low: int, high: int, refresh_s: float = 0.0) -> SampledMean:
     """The mean of a sampled quantity over [low, high) ns, left out where two samples lie too far apart."""
     nothing = SampledMean(value=None, half_width=None, n=0, covered=0.0)
-    inside = (series.times >= low) & (series.times < high)
-    if high <= low or inside.sum() < 2:
+    first, last = (int(place) for place in np.searchsorted(series.times, (low, high), side="left"))
+    if last - first < 2:
         return nothing
-    taken = Series(series.times[inside], series.values[inside])
+    taken = Series(series.times[first:last], series.values[first:last])
     gaps = np.diff(taken.times) / 1e9
     near = gaps <= max(series.gap_limit_s, 2 * refresh_s)
     seconds = float(gaps[near].sum())
@@ -73,7 +73,7 @@ def window_mean(series: Series, low: int, high: int, refresh_s: float = 0.0) -> 
     middle = (taken.values[1:] + taken.values[:-1]) / 2
     edge_s = min(float(taken.times[0] - low) / 1e9, series.gap_limit_s)
     edge_s += min(float(high - taken.times[-1]) / 1e9, series.gap_limit_s)
-    spread = Z95 * math.sqrt(float(unseen(taken, refresh_s)[near].sum())) / seconds
+    spread = Z95 * math.sqrt(float(unseen(taken.times, taken.values, refresh_s)[near].sum())) / seconds
     return SampledMean(
         value=float((middle * gaps)[near].sum()) / seconds,
         half_width=spread if near.sum() >= FEWEST else None,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from results.figure import Figures
 from results.stats import quantile, weighted_quantile
 from results.store import RunTables
 from results.tracks import floats, ints
@@ -79,6 +80,27 @@ def staleness(run: RunTables, steps: Collection[int] | None = None) -> Staleness
         tokens_across_sync=across,
         violations=int((at_start > run.spec.max_staleness).sum()),
         negative=int(((at_start < 0) | (trained - last < 0)).sum()),
+    )
+
+
+def put_staleness_figures(figures: Figures, stale: Staleness, whole: Staleness, windowed: bool) -> None:
+    """The run's figures of staleness: of the window's trajectories, and the violations of all."""
+    start = stale.at_start
+    notes = [] if windowed else ["of the whole run"]
+    if start.unknown:
+        notes.append(f"{start.unknown} trajectories without a version left out")
+    if start.n == 0:
+        notes.append("no trained trajectory has its versions on record")
+    note = "; ".join(notes) or None
+    for name, value in (("mean", start.mean), ("p50", start.p50), ("p95", start.p95), ("max", start.max)):
+        figures.put(f"staleness_at_start_{name}", "version", value, n=start.n, note=note)
+    known = whole.at_start.n
+    figures.put(
+        "staleness_violations",
+        "trajectory",
+        float(whole.violations) if known else None,
+        n=known,
+        note=f"of the whole run, bound {whole.bound}" if known else note,
     )
 
 

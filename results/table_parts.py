@@ -32,7 +32,7 @@ def parts_in(table: pa.Table, text: Sequence[str], rows: int) -> Iterator[pa.Rec
 
 
 def parts_of(path: Path, columns: Sequence[str], **which: Unpack[Parts]) -> Iterator[pa.RecordBatch]:
-    """Some columns of the table at `path`.
+    """Some columns of the table at `path`; one without a value in a part, by what the file says, is not read there.
 
     Raises:
         SpecError: it cannot be read.
@@ -40,11 +40,24 @@ def parts_of(path: Path, columns: Sequence[str], **which: Unpack[Parts]) -> Iter
     try:
         with pq.ParquetFile(path, read_dictionary=list(which.get("text", ()))) as file, ThreadPoolExecutor(1) as ahead:
             check_columns(path, file.schema_arrow, columns)
-            groups = iter(_groups(file.metadata, which.get("known", ()), which.get("unknown", ())))
+            told = _Told(file.metadata)
+            groups = iter(told.groups(which.get("known", ()), which.get("unknown", ())))
+            schema = pa.schema([file.schema_arrow.field(column) for column in columns])
+            text = which.get("text", ())
+
+            def read(group: int) -> pa.Table:
+                given = [column for column in columns if column in text or not told.empty(group, column)]
+                part = file.read_row_group(group, given or list(columns[:1]))
+                if len(given) == len(columns):
+                    return part
+                arrays = [
+                    part[name] if name in given else pa.nulls(len(part), schema.field(name).type) for name in columns
+                ]
+                return pa.Table.from_arrays(arrays, schema=schema)
 
             def following() -> Future[pa.Table] | None:
                 group = next(groups, None)
-                return None if group is None else ahead.submit(file.read_row_group, group, list(columns))
+                return None if group is None else ahead.submit(read, group)
 
             reading = following()
             while reading is not None:
@@ -55,19 +68,30 @@ def parts_of(path: Path, columns: Sequence[str], **which: Unpack[Parts]) -> Iter
         raise unreadable(path, error) from None
 
 
-def _groups(metadata: pq.FileMetaData, known: Sequence[str], unknown: Sequence[str]) -> list[int]:
-    """The groups of rows that may hold what is asked for; all where nothing is."""
-    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+class _Told:
+    """What a file says of the values that its groups of rows have not."""
 
-    def nulls(group: int, name: str) -> tuple[int | None, int]:
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        self._metadata = metadata
+        self._places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+
+    def _nulls(self, group: int, name: str) -> tuple[int | None, int]:
         """How many of a group's rows have no value in a column (None: the file does not say), and of how many."""
-        column = metadata.row_group(group).column(places[name])
+        column = self._metadata.row_group(group).column(self._places[name])
         told = column.statistics
         return (told.null_count if told is not None and told.has_null_count else None), column.num_values
 
-    def asked(group: int) -> bool:
-        of_known, of_unknown = ([nulls(group, name) for name in names] for names in (known, unknown))
-        may_be = not known or any(missing is None or missing < rows for missing, rows in of_known)
-        return may_be and (not unknown or any(missing is None or missing > 0 for missing, _ in of_unknown))
+    def empty(self, group: int, name: str) -> bool:
+        """Whether none of a group's rows has a value in a column."""
+        nulls, rows = self._nulls(group, name) if name in self._places else (None, 0)  # nested: it has several
+        return nulls == rows
 
-    return [group for group in range(metadata.num_row_groups) if asked(group)]
+    def groups(self, known: Sequence[str], unknown: Sequence[str]) -> list[int]:
+        """The groups of rows that may hold what is asked for; all where nothing is."""
+
+        def asked(group: int) -> bool:
+            of_known, of_unknown = ([self._nulls(group, name) for name in names] for names in (known, unknown))
+            may_be = not known or any(missing is None or missing < rows for missing, rows in of_known)
+            return may_be and (not unknown or any(missing is None or missing > 0 for missing, _ in of_unknown))
+
+        return [group for group in range(self._metadata.num_row_groups) if asked(group)]

@@ -104,11 +104,31 @@ class SamplerCost:
 
 
 BusyReadings = Mapping[str, Mapping[str, Series]]  # GPU -> column
+BUSY_COLUMNS = (*FIELDS, THROTTLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """How busy the run's GPUs were in the window, as `utilisation` says it, and as `held_down` does by what."""
+
+    utilisation: tuple[PoolUtilisation, ...]
+    held_down: Mapping[str, float]
+
+
+def busy(run: RunTables, window: Window, readings: BusyReadings | None = None) -> Busy:
+    """Both; `readings`, where they were read already: as of `busy_readings`, and maybe more."""
+    readings = busy_readings(run) if readings is None else readings
+    return Busy(utilisation=utilisation(run, window, readings), held_down=held_down(run, window, readings))
 
 
 def busy_readings(run: RunTables) -> BusyReadings:
     """What `utilisation` and `held_down` look at, of the run's GPUs."""
-    return series_of(run, sorted(_pools(run)), (*FIELDS, THROTTLE))
+    return series_of(run, busy_gpus(run), BUSY_COLUMNS)
+
+
+def busy_gpus(run: RunTables) -> list[str]:
+    """The GPUs that it is told of: those with a pool, else the machine's where their number is the run's."""
+    return sorted(_pools(run))
 
 
 def _pools(run: RunTables) -> Mapping[str, str]:
@@ -136,11 +156,12 @@ def utilisation(run: RunTables, window: Window, readings: BusyReadings | None = 
 def held_down(run: RunTables, window: Window, readings: BusyReadings | None = None) -> dict[str, float]:
     """Share of the window's readings, over the run's GPUs, in which each reason held the clocks down; those above 0."""
     readings = busy_readings(run) if readings is None else readings
-    told = [series[THROTTLE] for series in readings.values()]
-    inside = [each.values[(each.times >= window.start_ns) & (each.times < window.end_ns)] for each in told]
+    edges = (window.start_ns, window.end_ns)
+    told = [readings[gpu][THROTTLE] for gpu in busy_gpus(run)]
+    inside = [each.values[slice(*np.searchsorted(each.times, edges, side="left"))] for each in told]
     bits = np.concatenate([np.empty(0), *inside]).astype(np.int64)
-    shares = {name: float(np.mean((bits & mask) != 0)) for name, mask in HELD_DOWN.items()} if bits.size else {}
-    return {name: share for name, share in shares.items() if share}
+    ever = int(np.bitwise_or.reduce(bits)) if bits.size else 0
+    return {name: float(np.mean((bits & mask) != 0)) for name, mask in HELD_DOWN.items() if ever & mask}
 
 
 def health(run: RunTables) -> Health:

@@ -12,8 +12,9 @@ from results.energy import energy
 from results.gpu_sensors import gpu_pools, unwrapped
 from results.gpu_traffic import process_memory, traffic
 from results.power import Series
+from results.samples_beside import samples_beside
 from results.untold import untold
-from results.utilisation import dcgm_notes, health, held_down, sampler_cost, utilisation
+from results.utilisation import busy, dcgm_notes, health, held_down, sampler_cost, utilisation
 from results.window import Window
 
 LOW, HIGH = 20.0, 120.0
@@ -33,11 +34,11 @@ def told(made: History, name: str, value: float | None = None, at: float = 50.0,
 
 def test_means_are_over_time_and_by_field() -> None:
     made = history()
-    for gpu, busy in (("GPU-0", 0.9), ("GPU-1", 0.3)):
+    for gpu, share in (("GPU-0", 0.9), ("GPU-1", 0.3)):
         for at in np.arange(19, 121, 0.2):
-            made.add("samples", gpu=gpu, mono_ns=ns(at), util_ratio=busy)
+            made.add("samples", gpu=gpu, mono_ns=ns(at), util_ratio=share)
         for at in np.arange(19.5, 121, 1.0):
-            made.add("samples", gpu=gpu, mono_ns=ns(at), dcgm_sm_active_ratio=busy / 2)
+            made.add("samples", gpu=gpu, mono_ns=ns(at), dcgm_sm_active_ratio=share / 2)
     found = {one.field: one for one in utilisation(made.run(), WINDOW)}
     assert set(found) == {"util_ratio", "dcgm_sm_active_ratio"}  # what no GPU has is not shown
     assert found["util_ratio"].mean == pytest.approx(0.6)
@@ -290,3 +291,21 @@ def test_what_held_the_clocks_down_is_told_as_a_share_of_the_window() -> None:
     assert held_down(made.run(), WINDOW) == {"the power limit": pytest.approx(0.25), "heat": pytest.approx(0.10)}
     assert "the power limit 25.0% of the time; heat 10.0%" in "\n".join(busy_part(made.run(), WINDOW, Footnotes()))
     assert held_down(history().run(), WINDOW) == {}
+
+
+def test_how_busy_the_gpus_were_comes_with_their_power_and_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = history(2)
+    for number, at in enumerate(np.arange(10, 130, 0.5)):
+        busy_ratio = 0.2 + 0.5 * (number % 3 == 0)
+        for gpu in ("GPU-0", "GPU-1", "GPU-of-others"):
+            told_too = {"power_instant_watts": 300.0, "power_limit_watts": 700.0} if number % 2 else {}
+            made.add("samples", gpu=gpu, mono_ns=ns(at), util_ratio=busy_ratio, throttle_reasons=0x4, **told_too)
+    run = made.run()
+    with samples_beside(run) as samples:
+        readings = samples().readings.gpus
+    beside = busy(run, WINDOW, {gpu: each.series for gpu, each in readings.items()})
+    assert beside == busy(run, WINDOW)
+    assert beside.held_down == {"the power limit": 1.0}
+    alone = busy_part(run, WINDOW, Footnotes())
+    monkeypatch.setattr("results.utilisation.busy_readings", None)
+    assert busy_part(run, WINDOW, Footnotes(), beside) == alone
