@@ -223,11 +223,16 @@ def make_account(
     )
 
 
-def pool_timelines(run: RunTables, tracks: Tracks, window: Window) -> dict[str, Timeline]:
-    """The classes of each pool as one unit, whatever the account's own granularity is."""
+def pool_timelines(
+    run: RunTables, tracks: Tracks, window: Window, account: Account | None = None
+) -> dict[str, Timeline]:
+    """The classes of each pool as one unit, whatever the account's own granularity is; `account`: of that window."""
     low, high = window.start_ns, window.end_ns
     colocated = run.spec.placement is Placement.COLOCATED
-    train = _train_timeline(run, tracks, low, high, colocated).timeline
+    known = () if account is None else account.units
+    train = next((unit.timeline for unit in known if unit.pool == Pool.TRAIN.value), None)
+    if train is None:
+        train = _train_timeline(run, tracks, low, high, colocated).timeline
     whole = rollout_unit(Shared.of(run, tracks, train, low, high), any_work(tracks), None, (), colocated)
     rollout = whole.timeline.merged()
     return {Pool.BOTH.value: rollout} if colocated else {Pool.TRAIN.value: train, Pool.ROLLOUT.value: rollout}
@@ -313,7 +318,7 @@ def _train_timeline(run: RunTables, tracks: Tracks, low: int, high: int, colocat
 
 def _poll_s(run: RunTables, tracks: Tracks, low: int, high: int) -> float:
     """Seconds that the trainer still waited when all that its step trains on was there."""
-    lives = run.frame("trajectories")
+    lives = run.frame("trajectories")[["step_consumed", "end_ns"]]
     ready = lives[lives["end_ns"].notna()].groupby("step_consumed")["end_ns"].max()
     leaves = tracks.leaves
     waits = leaves[(leaves["phase"] == Phase.WAIT_ROLLOUT.value) & (leaves["pool"] == Pool.TRAIN.value)]

@@ -15,6 +15,10 @@ from results.straggler import FEWEST
 from results.tracks import ints
 
 MOST = 10
+_COLUMNS = [
+    *("trajectory_id", "group_id", "step_consumed", "start_ns", "end_ns", "version_trained", "version_first"),
+    *("tool_ns", "turns", "tool_calls", "generated_tokens"),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ def late(run: RunTables, steps: Collection[int], most: int = MOST) -> tuple[Late
 
     Batches of fewer than 4 have no meaningful median, and give none; nor is one given that was not late at all.
     """
-    lives = run.frame("trajectories")
+    lives = run.frame("trajectories")[_COLUMNS]
     used = lives[lives["step_consumed"].isin(list(steps)) & lives["end_ns"].notna()]
     if used.empty:
         return ()

@@ -41,16 +41,17 @@ def lifetimes(run: RunTables, tracks: Tracks, window: Window, left: Ns) -> Lifet
     end = np.minimum(tracks.life_end, gone)
     turns, tools, rewards = tracks.turns, tracks.tools, tracks.rewards
     turn_end = np.minimum(turns.end, tracks.end_of(turns.life, turns.end))
-    begin, stop = np.clip(turns.start, low, high), np.clip(turn_end, low, high)
+    begin = np.clip(turns.start, low, high)
+    stop = np.maximum(np.clip(turn_end, low, high), begin)
     paused, syncs = 0.0, sync_rows(run, tracks)
     unserved_s, told, readings = 0.0, True, series_of(run)
     for engine in (UNKNOWN, *range(len(tracks.engines))):
-        mine = tracks.turn_engine == engine
+        mine = np.flatnonzero(tracks.turn_engine == engine)
         name = None if engine == UNKNOWN else tracks.engines[engine]
         others = of_unit(syncs, None if name is None else (name,), tracks.engines)
-        paused += float(overlap(begin[mine], np.maximum(stop[mine], begin[mine]), others).sum()) / 1e9
+        mine_open = (begin[mine], stop[mine])
+        paused += float(overlap(*mine_open, others).sum()) / 1e9
         series = None if name is None else readings.get(name)
-        mine_open = (begin[mine], np.maximum(stop[mine], begin[mine]))
         if series is None:
             told = told and bool((mine_open[0] == mine_open[1]).all())
             continue

@@ -25,7 +25,7 @@ from results.samples_beside import samples_beside
 from results.schema import TABLES
 from results.selection import Selection, selection
 from results.served import KNOWN_SHARE
-from results.staleness import Staleness, put_staleness_figures, staleness
+from results.staleness import Staleness, TurnVersions, put_staleness_figures, staleness
 from results.stats import mean
 from results.store import RunTables
 from results.straggler import Straggler, batches, straggler, tails
@@ -118,7 +118,8 @@ def _compute(run: RunTables, samples: Callable[[], Read]) -> RunFigures:
     arrays = tracks(run)
     steady = steady_window(run, arrays)
     figures, window = Figures(), steady.window
-    adherence, proof, stale_run = check_adherence(run), prove_sync(run), staleness(run)
+    versions = TurnVersions.of(run, arrays.turns.life)
+    adherence, proof, stale_run = check_adherence(run), prove_sync(run), staleness(run, turns=versions)
     stale = stale_run
     account: Account | None = None
     used: EnginesUse | None = None
@@ -149,7 +150,7 @@ def _compute(run: RunTables, samples: Callable[[], Read]) -> RunFigures:
         power = _energy(run, arrays, window, account, rates, work, read)
         power = unless_spoiled(power, spoiled)
         chosen = selection(run, window)
-        stale = staleness(run, _steps_inside(run, window))
+        stale = staleness(run, _steps_inside(run, window), versions)
         _window(figures, window)
         _rates(figures, rates)
         _account(figures, account, rows, window)
@@ -201,7 +202,7 @@ def _energy(
     """Energy by the classes of each pool as one unit: which GPU an engine has is not known."""
     timelines = {unit.pool: unit.timeline for unit in account.units}
     if run.rows("samples") and account.granularity != "pool":
-        timelines = pool_timelines(run, arrays, window)
+        timelines = pool_timelines(run, arrays, window, account)
     trained = int(rates.trajectory_ledger.trained)
     side = Pool.TRAIN.value if Pool.TRAIN.value in timelines else Pool.BOTH.value
     phases = {side: account.phases} if account.phases is not None else None

@@ -16,7 +16,7 @@ from results.lost_gpus import more_lost_than
 from results.replicas import replicas_of
 from results.served import by_metric, joined, spoken, unserved
 from results.store import RunTables
-from results.tracks import UNKNOWN, Tracks, last_turn_before
+from results.tracks import UNKNOWN, Index, Tracks, by_life, last_turn_before
 
 _ROWS = ("start_ns", "end_ns", "engine")
 
@@ -45,11 +45,11 @@ class Placed:
     @classmethod
     def of(cls, tracks: Tracks) -> "Placed":
         """The placement of a run's turns and tool calls."""
-        tools = tracks.tools
-        last = last_turn_before(tracks.turns, tools.life, tools.start)
+        tools, order = tracks.tools, by_life(tracks.turns)
+        last = last_turn_before(tracks.turns, tools.life, tools.start, order)
         engine = np.full(tools.life.size, UNKNOWN, dtype=np.int64)
         engine[last != UNKNOWN] = tracks.turn_engine[last[last != UNKNOWN]]
-        return cls(_stay_end(tracks), engine, _tool_end(tracks))
+        return cls(_stay_end(tracks, order), engine, _tool_end(tracks))
 
 
 def pool_work(tracks: Tracks) -> Work:
@@ -73,17 +73,20 @@ def engine_work(tracks: Tracks, placed: Placed, names: Sequence[str], readings: 
     """The work of one replica, by the names that its server had (none: no turn came from it), and its own readings."""
     turns = tracks.turns
     numbers = [tracks.engines.index(name) for name in names]
-    mine, its_tools = np.isin(tracks.turn_engine, numbers), np.isin(placed.tool_engine, numbers)
+    named = np.zeros(len(tracks.engines) + 1, dtype=np.bool_)  # with a place for UNKNOWN, which is the last of any list
+    named[numbers] = True
+    mine, its_tools = np.flatnonzero(named[tracks.turn_engine]), np.flatnonzero(named[placed.tool_engine])
     idle = []
     for number, name in zip(numbers, names, strict=True):
         if name in readings:
-            asked = tracks.turn_engine == number
+            asked = np.flatnonzero(tracks.turn_engine == number)
             idle.append(unserved(readings[name], (turns.start[asked], turns.end[asked])))
+    starts, ends = turns.start[mine], turns.end[mine]
     return Work(
-        (turns.start[mine], turns.end[mine]),
-        (tracks.turn_submitted[mine], turns.end[mine]),
+        (starts, ends),
+        (tracks.turn_submitted[mine], ends),
         (tracks.tools.start[its_tools], placed.tool_end[its_tools]),
-        (turns.start[mine], placed.stay_end[mine]),
+        (starts, placed.stay_end[mine]),
         joined(idle),
     )
 
@@ -101,10 +104,9 @@ def _tool_end(tracks: Tracks) -> Ns:
     return np.minimum(tracks.tools.end, tracks.end_of(tracks.tools.life, tracks.tools.end))
 
 
-def _stay_end(tracks: Tracks) -> Ns:
+def _stay_end(tracks: Tracks, order: Index) -> Ns:
     """For each turn, until when its trajectory belongs to its engine: its next turn, or its end."""
     turns = tracks.turns
-    order = np.lexsort((turns.start, turns.life))
     life, start = turns.life[order], turns.start[order]
     end = tracks.end_of(life, turns.end[order]).copy()
     again = np.flatnonzero((life[1:] == life[:-1]) & (life[1:] != UNKNOWN))

@@ -11,8 +11,9 @@ from results.intervals import Ns, merge
 from results.store import RunTables
 from results.straggler import Batch, tails
 from results.throughput import Lives
-from results.tracks import UNKNOWN, Tracks
+from results.tracks import FOREVER, Tracks, ints
 
+NO_STEP = -1  # of a trajectory that none trained on
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Stretches = tuple[Ns, Ns]
@@ -58,14 +59,14 @@ def running_work(run: RunTables, tracks: Tracks, lives: Lives, made: Sequence[Ba
     """The turns of a run. `made`: the window's batches; async has no tails, whatever they are."""
     turns = tracks.turns
     fate = _fates(lives, run.spec.max_staleness)
-    late = np.zeros(tracks.life_start.size, dtype=np.bool_)
-    consumed = run.frame("trajectories")["step_consumed"].to_numpy(np.float64, na_value=np.nan)
-    for batch in made:
-        late |= (consumed == batch.step) & (tracks.life_end > batch.median_ns)
-    known, life = turns.life != UNKNOWN, np.maximum(turns.life, 0)
+    median = {batch.step: batch.median_ns for batch in made}
+    consumed = ints(run.tables["trajectories"]["step_consumed"], NO_STEP)
+    numbers, place = np.unique(consumed, return_inverse=True)
+    medians = np.array([median.get(step, FOREVER) for step in numbers.tolist()], dtype=np.int64)
+    late = tracks.life_end > medians[place]
 
     def of(mask: Mask, otherwise: bool = False) -> Stretches:
-        mine = np.where(known, mask[life], otherwise) if mask.size else np.full(known.size, otherwise)
+        mine = np.flatnonzero(np.append(mask, otherwise)[turns.life])  # UNKNOWN is the last of any list
         return turns.start[mine], turns.end[mine]
 
     return RunningWork(

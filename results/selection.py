@@ -19,6 +19,7 @@ QUANTITIES: Mapping[str, str] = {
     "tool_seconds": "planned_tool_ns",
     "tool_calls": "planned_tool_calls",
 }
+_COLUMNS = ["group_id", "sample", "status", "start_ns", "consumed_ns", *QUANTITIES.values()]
 FEWEST_GROUPS = 4
 TOLERANCE = 0.02  # a ratio farther from 1, its interval off 1, is flagged
 RESAMPLES, SEED = 2_000, 1
@@ -71,7 +72,7 @@ def selection(run: RunTables, window: Window) -> Selection:
     as the slowest trained trajectory took from its start to the end of its step: what was not trained by then was
     passed over, not merely late. Attempts at one plan count once, as trained if one of them was.
     """
-    lives = run.frame("trajectories")
+    lives = run.frame("trajectories")[_COLUMNS]
     trained = (lives["status"] == "ok") & (lives["consumed_ns"] <= window.end_ns).fillna(False)
     lives = lives.assign(trained=trained.to_numpy(np.bool_))
     inside = lives[lives["trained"] & (lives["start_ns"] >= window.start_ns)]

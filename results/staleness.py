@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from results.figure import Figures
 from results.stats import quantile, weighted_quantile
 from results.store import RunTables
-from results.tracks import floats, ints
+from results.tracks import UNKNOWN, Index, floats, ints
 
 _OF_TURNS = ("trajectory_id", "generated_tokens", "version_start", "version_end")
 Versions = npt.NDArray[np.float64]  # NaN: unknown
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,39 @@ class Staleness:
     """Trajectories trained on before their version existed: a defect of the record, must be 0."""
 
 
-def staleness(run: RunTables, steps: Collection[int] | None = None) -> Staleness:
-    """The four figures over the trajectories that `steps` (None: all) trained on."""
-    table = run.tables["trajectories"]
-    table = table.filter(pc.is_valid(table["step_consumed"]))
+@dataclass(frozen=True, slots=True)
+class TurnVersions:
+    """Of each turn: its trajectory (a row of the table, UNKNOWN: none), its generated tokens, and its versions.
+
+    These are of when it began and when it ended. NaN: unknown.
+    """
+
+    life: Index
+    tokens: Versions
+    begin: Versions
+    end: Versions
+
+    @classmethod
+    def of(cls, run: RunTables, life: Index | None = None) -> "TurnVersions":
+        """The turns of a run; `life`: where their trajectories are known already, in the table's order."""
+        turns = run.part("turns", _OF_TURNS)
+        if life is None:
+            ids = run.tables["trajectories"]["trajectory_id"].combine_chunks()
+            life = ints(pc.index_in(turns["trajectory_id"], value_set=ids), UNKNOWN).astype(np.int64)
+        tokens, begin, end = (floats(turns[name]) for name in _OF_TURNS[1:])
+        return cls(life[: turns.num_rows], tokens, begin, end)
+
+
+def staleness(run: RunTables, steps: Collection[int] | None = None, turns: TurnVersions | None = None) -> Staleness:
+    """The four figures over the trajectories that `steps` (None: all) trained on; `turns`: where they are known."""
+    table = run.tables["trajectories"].select(["step_consumed", "version_trained", "version_first", "version_last"])
+    wanted = pc.is_valid(table["step_consumed"])
     if steps is not None:
-        table = table.filter(pc.is_in(table["step_consumed"], pa.array(sorted(steps), pa.int64())))
+        wanted = pc.and_(wanted, pc.is_in(table["step_consumed"], pa.array(sorted(steps), pa.int64())))
+    table = table.filter(wanted)
     trained, first, last = (floats(table[name]) for name in ("version_trained", "version_first", "version_last"))
     at_start = trained - first
-    weights, ages, across = _tokens(run.part("turns", _OF_TURNS), table)
+    weights, ages, across = _tokens(turns or TurnVersions.of(run), wanted.to_numpy(), trained)
     return Staleness(
         bound=run.spec.max_staleness,
         consumed=table.num_rows,
@@ -104,14 +129,16 @@ def put_staleness_figures(figures: Figures, stale: Staleness, whole: Staleness, 
     )
 
 
-def _tokens(turns: pa.Table, consumed: pa.Table) -> tuple[npt.NDArray[np.int64], Versions, int]:
-    """Generated tokens of each turn of the consumed trajectories, their staleness, and those across a sync."""
-    place = pc.index_in(turns["trajectory_id"], value_set=consumed["trajectory_id"].combine_chunks())
-    known = pc.and_(pc.is_valid(place), pc.is_valid(turns["generated_tokens"])).to_numpy()
-    trained = floats(consumed["version_trained"])[ints(place)[known]]
-    begin, end = floats(turns["version_start"])[known], floats(turns["version_end"])[known]
-    tokens = ints(turns["generated_tokens"])[known]
-    return tokens, trained - begin, int(tokens[end > begin].sum())
+def _tokens(turns: TurnVersions, consumed: Mask, trained: Versions) -> tuple[Versions, Versions, int]:
+    """Generated tokens of each turn of the consumed trajectories, their staleness, and those across a sync.
+
+    `trained`: the versions of the consumed ones alone, one after the other.
+    """
+    version, counts = np.full(consumed.size + 1, np.nan), np.append(consumed, False)  # UNKNOWN is the last of any list
+    version[:-1][consumed] = trained
+    known = np.flatnonzero(counts[turns.life] & ~np.isnan(turns.tokens))
+    begin, end, tokens = turns.begin[known], turns.end[known], turns.tokens[known]
+    return tokens, version[turns.life[known]] - begin, int(tokens[end > begin].sum())
 
 
 def _distribution(values: Versions) -> Distribution:
@@ -126,15 +153,26 @@ def _distribution(values: Versions) -> Distribution:
     )
 
 
-def _weighted(values: Versions, weights: npt.NDArray[np.int64]) -> Distribution:
-    known = ~np.isnan(values) & (weights > 0)
-    mass, ages = weights[known], values[known]
+def _weighted(values: Versions, weights: Versions) -> Distribution:
+    known = np.flatnonzero(~np.isnan(values) & (weights > 0))
+    mass, ages = weights[known], values[known].astype(np.int64)
     total = int(mass.sum())
+    every, of_age = _by_value(ages, mass)  # few ages, many turns of each
     return Distribution(
         n=total,
         unknown=int(weights.sum()) - total,
-        mean=float((ages * mass).sum() / total) if total else None,
-        p50=weighted_quantile(ages.astype(np.int64), mass, 0.5),
-        p95=weighted_quantile(ages.astype(np.int64), mass, 0.95),
+        mean=float((every * of_age).sum() / total) if total else None,
+        p50=weighted_quantile(every, of_age, 0.5),
+        p95=weighted_quantile(every, of_age, 0.95),
         max=float(ages.max()) if total else None,
     )
+
+
+def _by_value(values: Index, weights: Versions) -> tuple[Index, Versions]:
+    """The different values, and the weights of each added up: whole numbers, so that their order is no matter."""
+    least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    if most - least > values.size:
+        every, place = np.unique(values, return_inverse=True)
+    else:
+        every, place = np.arange(least, most + 1, dtype=np.int64), values - least
+    return every, np.bincount(place, weights=weights, minlength=every.size).astype(np.float64)

@@ -161,7 +161,7 @@ def _rollout_phases(run: RunTables, tracks: Tracks) -> dict[int, tuple[int, int]
 
 def _group_tail(run: RunTables, window: Window) -> Estimate:
     """Last - median end of each group consumed in the window, over its first start to last end."""
-    lives = run.frame("trajectories")
+    lives = run.frame("trajectories")[["group_id", "step_consumed", "consumed_ns", "start_ns", "end_ns"]]
     consumed = lives[lives["consumed_ns"].notna() & lives["end_ns"].notna() & lives["group_id"].notna()]
     consumed = consumed[window.holds(consumed["consumed_ns"].to_numpy(np.int64))]
     if consumed.empty:

@@ -87,7 +87,8 @@ def tracks(run: RunTables) -> Tracks:
         return pc.and_(leaf, pc.or_(spans.column("trajectory_id").is_null(), of_reward))
 
     # Most spans of a long run are turns and tool calls, which have tables of their own.
-    spans = run.where("spans", (*_LEAF, "trajectory_id", "container"), wanted)
+    text = ("host", "phase", "native_name", "pool", "unit", "trajectory_id")
+    spans = run.where("spans", (*_LEAF, "trajectory_id", "container"), wanted, text=text)
     own = pc.is_null(spans.column("trajectory_id"))
     leaves = spans.filter(own).select(list(_LEAF)).to_pandas()
     rewards = spans.filter(pc.invert(own))
@@ -123,19 +124,30 @@ def tracks(run: RunTables) -> Tracks:
     )
 
 
-def last_turn_before(turns: Calls, life: Index, at: Ns) -> Index:
-    """For each (life, instant), the index of the last turn of that life that started at or before it, or UNKNOWN."""
-    n = turns.start.size
-    kind = np.concatenate((np.zeros(n, dtype=np.int64), np.ones(life.size, dtype=np.int64)))
-    lives, times = np.concatenate((turns.life, life)), np.concatenate((turns.start, at))
-    order = np.lexsort((kind, times, lives))
-    position = np.where(kind[order] == 0, np.arange(order.size), UNKNOWN)
-    latest = np.maximum.accumulate(position)
-    found = np.where(latest >= 0, order[np.maximum(latest, 0)], UNKNOWN)
-    same = (found >= 0) & (lives[np.maximum(found, 0)] == lives[order]) & (lives[order] != UNKNOWN)
-    result = np.full(order.size, UNKNOWN, dtype=np.int64)
-    result[order] = np.where(same, found, UNKNOWN)
-    return result[n:]
+def by_life(calls: Calls) -> Index:
+    """The calls in order of their lives, those of a life by their start (and as they come, where that is the same)."""
+    return np.lexsort((calls.start, calls.life))
+
+
+def last_turn_before(turns: Calls, life: Index, at: Ns, order: Index | None = None) -> Index:
+    """For each (life, instant), the index of the last turn of that life that started at or before it, or UNKNOWN.
+
+    `order`: `by_life` of the turns, where it is there already.
+    """
+    if not turns.start.size:
+        return np.full(life.size, UNKNOWN, dtype=np.int64)
+    order = by_life(turns) if order is None else order
+    start = turns.start[order]
+    # A place for each life, UNKNOWN's the first. Of its turns, how many are early enough: by halving, of all at once.
+    lives = 2 + int(max(turns.life.max(), life.max(initial=UNKNOWN)))
+    edges = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(turns.life + 1, minlength=lives))))
+    first = edges[life + 1]
+    low, high = first.copy(), np.where(life == UNKNOWN, first, edges[life + 2])
+    while (open_still := low < high).any():
+        middle = np.where(open_still, (low + high) // 2, 0)
+        early = open_still & (start[middle] <= at)
+        low, high = np.where(early, middle + 1, low), np.where(early | ~open_still, high, middle)
+    return np.where(low > first, order[np.maximum(low - 1, 0)], UNKNOWN)
 
 
 def _calls(table: pa.Table, ids: pa.Array) -> Calls:

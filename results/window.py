@@ -156,7 +156,7 @@ def _async_begin(run: RunTables, tracks: Tracks, number: Ns, ends: Ns, first: in
     if visible.empty:
         return "update 1 never became visible to the rollout side: no weight sync of version 1 was recorded"
     update_one = int(visible.max())
-    lives = run.frame("trajectories")
+    lives = run.frame("trajectories")[["step_consumed", "start_ns"]]
     consumed = lives[lives["step_consumed"].notna()]
     oldest = consumed.groupby("step_consumed")["start_ns"].min()
     reached = _full_ns(run.frame("gates"), tracks)
