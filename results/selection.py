@@ -24,6 +24,7 @@ FEWEST_GROUPS = 4
 TOLERANCE = 0.02  # a ratio farther from 1, its interval off 1, is flagged
 RESAMPLES, SEED = 2_000, 1
 CONFIDENCE = 0.95
+MOST_DRAWS = 2**20  # at once, in memory
 
 Floats = npt.NDArray[np.float64]
 
@@ -92,7 +93,7 @@ def selection(run: RunTables, window: Window) -> Selection:
         were = "group was" if groups == 1 else "groups were"
         note = f"{groups} {were} admitted early enough in the window, fewer than {FEWEST_GROUPS}"
         return Selection(ratios=dict.fromkeys(QUANTITIES), note=note, **told)
-    ratios = {name: _ratio(rows, column) for name, column in QUANTITIES.items()}
+    ratios = _ratios(rows)
     unplanned = None if any(ratios.values()) else "the plans are not known"
     return Selection(ratios=ratios, note=unplanned, **told)
 
@@ -101,21 +102,42 @@ def _none(note: str) -> Selection:
     return Selection(ratios=dict.fromkeys(QUANTITIES), groups=0, admitted=0, trained=0, note=note)
 
 
-def _ratio(rows: pd.DataFrame, column: str) -> Ratio | None:
-    if rows[column].isna().any():
-        return None
-    work, trained = rows[column].to_numpy(np.float64), rows["trained"].to_numpy(np.float64)
+def _ratios(rows: pd.DataFrame) -> dict[str, Ratio | None]:
+    """Of each quantity; None where it is not known of a row, or where nothing was trained or planned."""
+    trained = rows["trained"].to_numpy(np.float64)
     group = rows.groupby("group_id", sort=True).ngroup().to_numpy(np.int64)
-    sums = np.array([np.bincount(group, weights=w) for w in (work * trained, trained, work, np.ones(work.size))])
-    value = _of_means(sums.sum(axis=1, keepdims=True))[0]
-    if np.isnan(value):
-        return None
-    count = sums.shape[1]
-    picks = np.random.default_rng(SEED).integers(0, count, size=(RESAMPLES, count))
-    drawn = _of_means(sums[:, picks].sum(axis=2))
-    drawn = drawn[~np.isnan(drawn)]
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="inverted_cdf")
-    return Ratio(value=float(value), ci_low=float(low), ci_high=float(high))
+    works = {name: rows[column] for name, column in QUANTITIES.items() if not rows[column].isna().any()}
+    known = [work.to_numpy(np.float64) for work in works.values()]
+    # One column for each sum over a group, two for each quantity after the two that all need.
+    of_group = [trained, np.ones(trained.size), *(part for work in known for part in (work * trained, work))]
+    sums = np.stack([np.bincount(group, weights=each) for each in of_group], axis=1).astype(np.float64)
+    drawn = _resampled(sums) if works else sums
+    whole = sums.sum(axis=0, keepdims=True)
+    ratios: dict[str, Ratio | None] = dict.fromkeys(QUANTITIES)
+    for place, name in enumerate(works):
+        columns = [2 + 2 * place, 0, 3 + 2 * place, 1]
+        value = float(_of_means(whole[:, columns].T)[0])
+        if not np.isnan(value):
+            spread = _of_means(drawn[:, columns].T)
+            ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+            low, high = np.quantile(spread[~np.isnan(spread)], ends, method="inverted_cdf")
+            ratios[name] = Ratio(value=value, ci_low=float(low), ci_high=float(high))
+    return ratios
+
+
+def _resampled(sums: Floats) -> Floats:
+    """The sums (columns) over as many groups (rows) drawn with replacement, once for each of the RESAMPLES.
+
+    Draws are counted, not gathered: there are thousands of them of each group of a long run.
+    """
+    count = sums.shape[0]
+    rng, found = np.random.default_rng(SEED), np.empty((RESAMPLES, sums.shape[1]))
+    at_once = max(1, MOST_DRAWS // count)
+    for begin in range(0, RESAMPLES, at_once):
+        picks = rng.integers(0, count, size=(min(at_once, RESAMPLES - begin), count))
+        times = np.stack([np.bincount(each, minlength=count) for each in picks]).astype(np.float64)
+        found[begin : begin + len(picks)] = times @ sums
+    return found
 
 
 def _of_means(sums: Floats) -> Floats:

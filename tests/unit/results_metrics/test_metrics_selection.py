@@ -1,9 +1,13 @@
 """Selection against pipelines of which it is known what they passed over."""
 
+import tracemalloc
+
+import numpy as np
+import pandas as pd
 import pytest
 from recorded_histories import History, ns
 
-from results.selection import Selection, selection
+from results.selection import CONFIDENCE, QUANTITIES, RESAMPLES, SEED, Selection, _ratios, selection
 from results.window import Window
 
 WINDOW = Window(start_ns=ns(0), end_ns=ns(100), after_step=1, last_step=2, boundaries_ns=(ns(0), ns(100)))
@@ -70,3 +74,33 @@ def test_a_retry_of_one_plan_counts_once() -> None:
     found = selection(history.run(), WINDOW)
     assert (found.groups, found.admitted, found.trained) == (5, 5, 5)
     assert found.ratios["tool_seconds"] is None  # nothing was planned: no ratio
+
+
+def test_the_interval_of_many_groups_takes_no_memory_for_each_draw() -> None:
+    """Resampled 2,000 times, a day's groups would be more numbers than a machine holds."""
+    rng = np.random.default_rng(5)
+    groups = np.arange(6_000).repeat(2)
+    rows = pd.DataFrame(
+        {
+            "group_id": [f"g{group}" for group in groups],
+            "trained": rng.uniform(size=groups.size) < 0.7,
+            **{name: rng.integers(1, 9_000, groups.size) for name in QUANTITIES.values()},
+        }
+    )
+    tracemalloc.start()
+    found = _ratios(rows)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 50e6
+    tokens = found["tokens"]
+    assert tokens is not None
+    work, trained = rows[QUANTITIES["tokens"]].to_numpy(np.float64), rows["trained"].to_numpy(np.float64)
+    parts = (work * trained, trained, work, np.ones(work.size))
+    by_group = np.array([np.bincount(groups, weights=each) for each in parts])
+    again = np.random.default_rng(SEED)
+    drawn = []
+    for _ in range(RESAMPLES):  # gathered, one after the other
+        taken, used, admitted, all_of_them = by_group[:, again.integers(0, 6_000, 6_000)].sum(axis=1)
+        drawn.append((taken / used) / (admitted / all_of_them))
+    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="inverted_cdf")
+    assert (tokens.ci_low, tokens.ci_high) == (pytest.approx(low, rel=1e-12), pytest.approx(high, rel=1e-12))

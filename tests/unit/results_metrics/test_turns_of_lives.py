@@ -34,11 +34,10 @@ def test_tokens_by_version_are_the_same_whoever_told_whose_the_turns_are() -> No
         )  # fmt: skip
         for turn in range(number % 4):
             began = None if turn == 2 else int(rng.integers(0, 3))
-            made.add(
-                "turns", trajectory_id=f"t{number}" if number != 11 else "of no one", turn=turn,
-                start_ns=ns(number + turn), end_ns=ns(number + turn + 1), generated_tokens=None if number == 13 else 10 * number + turn,
-                version_start=began, version_end=None if began is None else began + turn % 2,
-            )  # fmt: skip
+            told = {} if began is None else {"version_start": began, "version_end": began + turn % 2}
+            told |= {} if number == 13 else {"generated_tokens": 10 * number + turn}
+            name, start = f"t{number}" if number != 11 else "of no one", number + turn
+            made.add("turns", trajectory_id=name, turn=turn, start_ns=ns(start), end_ns=ns(start + 1), **told)
     run = made.run()
     known = TurnVersions.of(run, tracks(run).turns.life)
     for steps in (None, [1, 3], []):
