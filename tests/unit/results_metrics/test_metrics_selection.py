@@ -82,7 +82,7 @@ def test_the_interval_of_many_groups_takes_no_memory_for_each_draw() -> None:
     groups = np.arange(6_000).repeat(2)
     rows = pd.DataFrame(
         {
-            "group_id": [f"g{group}" for group in groups],
+            "group_id": [f"g{group:04}" for group in groups],
             "trained": rng.uniform(size=groups.size) < 0.7,
             **{name: rng.integers(1, 9_000, groups.size) for name in QUANTITIES.values()},
         }
