@@ -4,7 +4,7 @@ Each check is a Metric `contamination.<what>`, recorded at the start (0: looked,
 again whenever it changes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pynvml
 
@@ -28,20 +28,19 @@ class Contamination:
         self._max_hz = sm_clock_max_hz
         self._last: dict[str, tuple[float | None, Mapping[str, Scalar]]] = {}
 
-    def check(self) -> None:
-        """Looks at everything once.
+    def check(self, processes: Iterable[int] | None) -> None:
+        """Looks at everything once. `processes`: pids that compute on the GPU; None: that cannot be read.
 
         Raises:
             GpuLostError: the GPU is gone.
         """
-        self._processes()
+        self._processes(processes)
         self._power_cap()
         self._clocks()
         mig = self._gpu.mig_enabled()
         self._note("mig", None if mig is None else float(mig), "", {})
 
-    def _processes(self) -> None:
-        pids = self._gpu.process_ids()
+    def _processes(self, pids: Iterable[int] | None) -> None:
         if pids is None:
             self._note(
                 "foreign_processes", None, "processes", {"reason": self._gpu.unsupported.get("compute_processes")}

@@ -6,12 +6,12 @@ older (NVML API reference); it fills the column it belongs to, and `sources` say
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from harness.telemetry.kept_calls import FieldValues
+from harness.telemetry.kept_calls import FieldValues, value_of
 from harness.telemetry.values import FINAL, Reading, Timed, Value, clean
 
 if TYPE_CHECKING:
@@ -23,26 +23,61 @@ _FIELDS: Mapping[str, int] = {
     "power_average_watts": pynvml.NVML_FI_DEV_POWER_AVERAGE,
     "energy_joules": pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
 }
-
 Call = Callable[[Any], int]
 
 
-# What the driver gave: begin and end (monotonic ns), the fields it was asked for and the code of that call, and
-# name, value and code of each other call. A tuple, because it is made between two GPUs' calls.
-PowerCall = tuple[int, int, FieldValues | None, int, tuple[tuple[str, Value, int], ...]]
+class Asked:
+    """Some power sensors of one GPU, asked for together."""
+
+    def __init__(self, handle: Any, fields: Mapping[str, tuple[int, int]], calls: Mapping[str, Call]) -> None:
+        """`fields`: those that one call of field values gives; `calls`: the others, by their own."""
+        self._handle = handle
+        self._kept = FieldValues(handle, fields) if fields else None
+        self._calls = tuple(calls.items())
+        # Has the driver give them, and does no more: the next GPU waits for its turn.
+        self.call: Callable[[], object] = self._kept.call if self._kept and not calls else self._each
+
+    def _each(self) -> tuple[int, list[tuple[str, Value, int]]]:
+        code = self._kept.call() if self._kept else 0
+        return code, [(name, *_answer(call, self._handle)) for name, call in self._calls]
+
+    def take(self, given: object) -> bytes | None:
+        """For `columns` and `cells`, what `call` gave with no error as a whole, by field values only; else None."""
+        return None if given or self._kept is None else self._kept.taken()
+
+    def columns(self, many: Iterable[bytes]) -> dict[str, list[float]] | None:
+        """W and J in what several calls gave; None where any of it is odd, and needs a look of its own."""
+        numbers = self._kept.numbers(many) if self._kept else None
+        if numbers is None:
+            return None
+        return {name: [one / 1000.0 for one in column] for name, column in numbers.items()}
+
+    def cells(self, given: Any) -> Iterable[tuple[str, int, int]]:
+        """The field values in what `call` gave, before its next call: name, type and bits, for `value_of`."""
+        if self._kept is None:
+            return ()
+        if isinstance(given, bytes):
+            return self._kept.cells(given)
+        code = given if isinstance(given, int) else given[0]
+        return [(name, code << 32, 0) for name in self._kept.names] if code else self._kept.cells()
+
+    @staticmethod
+    def others(given: Any) -> Iterable[tuple[str, Value, int]]:
+        """Name, value (None for a blank) and return code of the others."""
+        return () if isinstance(given, int | bytes) else given[1]
 
 
 class PowerSensors:
     """Instant and average power (W) and the energy counter (J, since the driver was loaded). For one thread at a time.
 
-    Every method may raise GpuLostError, `call` excepted.
+    Every method may raise GpuLostError, `asked` excepted.
     """
 
     def __init__(self, gpu: "Gpu") -> None:
         self._gpu = gpu
         self._fields = dict(_FIELDS)
         self._calls: dict[str, Call] = {}
-        self._sets: dict[tuple[str, ...], tuple[FieldValues | None, tuple[tuple[str, Call], ...]]] = {}
+        self._sets: dict[tuple[str, ...], Asked] = {}
         self.sources: dict[str, str] = {}
 
     def prepare(self) -> None:
@@ -77,47 +112,36 @@ class PowerSensors:
         twin._fields, twin._calls, twin.sources = self._fields, self._calls, self.sources
         return twin
 
-    def call(self, names: tuple[str, ...] = POWER_NAMES) -> PowerCall:
-        """Has the driver give those, and does no more: the next GPU waits for its turn.
+    def asked(self, names: tuple[str, ...] = POWER_NAMES) -> Asked:
+        """Those of them that this GPU has, to be asked for at once. The same object each time, with its memory."""
+        found = self._sets.get(names)
+        if found is None:
+            fields = {name: (id_, 0) for name, id_ in self._fields.items() if name in names}
+            calls = {name: call for name, call in self._calls.items() if name in names}
+            found = self._sets[names] = Asked(self._gpu.handle, fields, calls)
+        return found
 
-        `readings` must come before the next call for the same names: the driver's memory is used again.
-        """
-        kept, plain = self._sets.get(names) or self._set(names)
-        begin_ns = time.monotonic_ns()
-        code = kept.call() if kept is not None else 0
-        answers = tuple((name, *_answer(call, self._gpu.handle)) for name, call in plain) if plain else ()
-        return begin_ns, time.monotonic_ns(), kept, code, answers
-
-    def readings(self, call: PowerCall) -> Timed:
-        """What `call` gave, of one moment, with the limit (W) as it was last read."""
-        begin_ns, end_ns, kept, code, plain = call
+    def reading(self, asked: Asked, begin_ns: int, end_ns: int, given: object, limit: float | None) -> Timed:
+        """What the last call of `asked` gave, made between these, with the limit (W) as it was last read then."""
         values: Reading = {}
-        if kept is None:
-            answers = plain
-        elif code:
-            answers = (*((name, None, code) for name in kept.names), *plain)
-        else:
-            answers = (*kept.values(), *plain)
-        for name, raw, its_code in answers:
-            if raw and not its_code:
-                values[name] = raw / 1000.0
-            else:
-                values[name] = self._odd(name, raw, its_code)
-        values["power_limit_watts"] = self._gpu.power_limit_watts
+        for name, kind, bits in asked.cells(given):
+            values[name] = self._clean(name, *value_of(kind, bits))
+        for name, raw, code in asked.others(given):
+            values[name] = self._clean(name, raw, code)
+        values["power_limit_watts"] = limit
         return Timed(begin_ns, end_ns, values)
-
-    def _set(self, names: tuple[str, ...]) -> tuple[FieldValues | None, tuple[tuple[str, Call], ...]]:
-        fields = {name: (id_, 0) for name, id_ in self._fields.items() if name in names}
-        calls = tuple((name, call) for name, call in self._calls.items() if name in names)
-        self._sets[names] = (FieldValues(self._gpu.handle, fields) if fields else None, calls)
-        return self._sets[names]
 
     def read(self, names: tuple[str, ...] = POWER_NAMES) -> Timed:
         """Both at once. A sensor that this GPU lacks has no name in what comes."""
-        return self.readings(self.call(names))
+        asked = self.asked(names)
+        begin_ns = time.monotonic_ns()
+        given = asked.call()
+        return self.reading(asked, begin_ns, time.monotonic_ns(), given, self._gpu.power_limit_watts)
 
-    def _odd(self, name: str, raw: Value, code: int) -> Value:
-        """A value that is 0, or none, for a reason that is told."""
+    def _clean(self, name: str, raw: Value, code: int) -> Value:
+        """The value in W or J; None for a reason that is told."""
+        if raw and not code:
+            return raw / 1000.0
         if code != pynvml.NVML_SUCCESS:
             self._gpu.lost_if(code)
             self._gpu.nothing(name, code)

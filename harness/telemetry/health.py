@@ -80,13 +80,11 @@ class ProcessMemory:
         self._tell = tell
         self._told: dict[int, int | None] = {}
 
-    def check(self) -> None:
+    def check(self, found: Mapping[int, int | None] | None) -> None:
         """Tells `telemetry.process_memory` (bytes; None: the driver does not say) of what changed; 0: it ended.
 
-        Raises:
-            GpuLostError: the GPU is gone.
+        `found`: bytes by pid; None: that cannot be read.
         """
-        found = self._gpu.processes()
         if found is None:
             return
         for pid, memory in found.items():

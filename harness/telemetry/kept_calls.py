@@ -5,18 +5,19 @@
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
 import pynvml
 
-from harness.telemetry.values import BLANK_64, Value, clean
+from harness.telemetry.values import BLANK_32, BLANK_64, BLANK_DOUBLES, Value, clean
 
 LIBRARY = "libnvidia-ml.so.1"  # as nvidia-ml-py loads it: the same library, in the same state
 
-# nvmlFieldValue_t of nvml.h: field, scope, time and latency are passed over; type, return code, the value's union.
-_CELL = struct.Struct("=24xIIQ")
+# nvmlFieldValue_t of nvml.h: field, scope, time and latency are passed over; type and return code as one number; the
+# value's union. Little-endian, as CUDA's hosts: a number below 2^32 is a type, and no error.
+_CELL = "24xQQ"
 _DOUBLE, _UNSIGNED = struct.Struct("=d"), struct.Struct("=Q")
 
 
@@ -62,6 +63,18 @@ def function(name: str) -> Callable[..., int]:
     return found
 
 
+def value_of(kind: int, bits: int) -> tuple[Value, int]:
+    """Value (None for a blank or an error) and return code of a cell."""
+    code = kind >> 32
+    return (None if code else clean(_MEMBERS.get(kind, _unknown)(bits))), code
+
+
+def _passed(handle: Any) -> Any:
+    """A handle (a pointer, None for none) as `ctypes` passes it on, made once and not for each call."""
+    address = None if handle is None else ctypes.cast(handle, ctypes.c_void_p).value
+    return ctypes.c_void_p.from_param(address)
+
+
 class FieldValues:
     """Some field values of one GPU, all read by one call."""
 
@@ -70,17 +83,43 @@ class FieldValues:
         memory = (pynvml.c_nvmlFieldValue_t * len(wanted))()
         for cell, (field, scope) in zip(memory, wanted.values(), strict=True):
             cell.fieldId, cell.scopeId = field, scope
-        arguments = (handle, ctypes.c_int32(len(wanted)), ctypes.byref(memory))
+        arguments = (_passed(handle), len(wanted), ctypes.byref(memory))
         self.call: Callable[[], int] = partial(function("nvmlDeviceGetFieldValues"), *arguments)  # its return code
         self._memory = memory
+        self._cells = struct.Struct("=" + len(wanted) * _CELL)
         self.names = tuple(wanted)
 
-    def values(self) -> list[tuple[str, Value, int]]:
-        """Name, value (None for a blank) and return code, as the last `call` left them."""
-        return [
-            (name, None if code else clean(_MEMBERS.get(kind, _unknown)(bits)), code)
-            for name, (kind, code, bits) in zip(self.names, _CELL.iter_unpack(self._memory), strict=True)
-        ]
+    def taken(self) -> bytes:
+        """What the last `call` left, for `cells` after the next."""
+        return bytes(self._memory)
+
+    def cells(self, taken: bytes | None = None) -> Iterable[tuple[str, int, int]]:
+        """Name, type (and return code), and bits as the last `call` left them; `value_of` says what they mean."""
+        cells = iter(self._cells.unpack(taken or self._memory))
+        return zip(self.names, cells, cells, strict=True)
+
+    def numbers(self, many: Iterable[bytes]) -> dict[str, list[int]] | None:
+        """What several calls left, if all are whole numbers above 0: neither blanks nor errors; else None."""
+        found = {}
+        columns = iter(zip(*self._cells.iter_unpack(b"".join(many)), strict=True))
+        for name, kinds, bits in zip(self.names, columns, columns, strict=True):
+            kind = kinds[0]
+            if kinds.count(kind) < len(kinds):
+                return None
+            if kind == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+                numbers = [one & BLANK_32 for one in bits]
+                if max(numbers) == BLANK_32:
+                    return None
+            elif kind == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG:
+                numbers = list(bits)
+                if max(numbers) >= BLANK_DOUBLES.start or BLANK_32 in numbers:
+                    return None
+            else:
+                return None
+            if not min(numbers):
+                return None
+            found[name] = numbers
+        return found
 
     def read(self) -> dict[str, tuple[Value, int]]:
         """Both at once: value and return code per name.
@@ -91,25 +130,14 @@ class FieldValues:
         code = self.call()
         if code:
             raise pynvml.NVMLError(code)
-        return {name: (value, its_code) for name, value, its_code in self.values()}
+        return {name: value_of(kind, bits) for name, kind, bits in self.cells()}
 
 
 class Number:
     """One number of one GPU, or a structure of them."""
 
-    def __init__(self, name: str, handle: Any, result: Any, *arguments: int) -> None:
+    def __init__(self, name: str, handle: Any, result: Any, *arguments: int, after: tuple[Any, ...] = ()) -> None:
         """`result`: the ctypes object that the function fills; `arguments`: those between handle and result."""
-        self._call = function(name)
-        self._arguments = (handle, *arguments, ctypes.byref(result))
-        self._result = result
-
-    def read(self) -> Any:
-        """The result, filled anew.
-
-        Raises:
-            pynvml.NVMLError: as the library says.
-        """
-        code = self._call(*self._arguments)
-        if code:
-            raise pynvml.NVMLError(code)
-        return self._result
+        passed = (_passed(handle), *arguments, ctypes.byref(result), *after)
+        self.call: Callable[[], int] = partial(function(name), *passed)  # its return code
+        self.result = result  # as the last `call` left it

@@ -10,8 +10,9 @@ import copy
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from harness.telemetry.cadence import Ticks
 
@@ -21,6 +22,8 @@ LONG_ROUNDS = 5  # that are too long, until a lane is parted; a short one takes 
 ROUND_SHARE = 0.35  # of the period: more is too long
 CALM_SHARE = 1 / 16  # of the period: rounds of two such lanes would not be too long in one
 CALM_ROUNDS = 600  # on end, until lanes are joined
+
+NEVER = 1 << 62  # monotonic ns
 
 Alarm = Callable[[float], None]  # seconds until `Lanes.look` is to be called; 0: it need not be
 
@@ -33,13 +36,16 @@ class Member(Protocol):
     def read_at(self, period_s: float) -> None:
         """It will be read at this period, which is nearly its own."""
 
-    def power(self, due_ns: int) -> object:
-        """Has the driver give power for the tick at `due_ns`, and does no more; for `keep`."""
+    def ask(self, due_ns: int) -> Callable[[], object]:
+        """What has the driver give power for the tick at `due_ns`, and does no more: its answer is for `keep`."""
 
-    def keep(self, given: object) -> bool:
-        """Takes down what `power` gave; False when this GPU is not to be read any more."""
+    def keep(self, begin_ns: int, end_ns: int, answer: object) -> bool:
+        """Takes down what the last `ask` gave, called between these; False when this GPU is not to be read any more.
 
-    def due(self) -> bool:
+        `answer` is an Exception where the call raised it.
+        """
+
+    def due(self, now_ns: int) -> bool:
         """Whether it is time for `state`."""
 
     def state(self) -> bool:
@@ -53,20 +59,20 @@ class Member(Protocol):
 
 
 class Lanes:
-    """All lanes. `alarm` is set while a lane reads, so that one that is held up is seen without anyone polling."""
+    """All lanes. `alarm` is set for when a lane should have read: one that is held up is seen, and no one polls."""
 
     def __init__(self, *, stop: threading.Event, rng: random.Random, alarm: Alarm) -> None:
         self.stop = stop
         self._rng = rng
         self._alarm = alarm
         self.lock = threading.Lock()
-        self._lanes: list[Lane] = []
-        self._alarm_ns = 0  # until when it is set; 0: it is not
+        self.all: list[Lane] = []  # changed only under the lock
+        self._alarm_ns = NEVER  # when it goes off
 
     def add(self, member: Member) -> None:
         """Has a GPU read from now on, at about its period."""
         with self.lock:
-            for lane in self._lanes:
+            for lane in self.all:
                 if abs(lane.period_s - member.period_s) <= SAME_PERIOD * member.period_s and not lane.held:
                     lane.members = (*lane.members, member)
                     break
@@ -80,7 +86,7 @@ class Lanes:
     def join(self, end_s: float) -> bool:
         """Waits for the lanes until monotonic `end_s`; False when one is held up inside the driver."""
         with self.lock:
-            lanes = list(self._lanes)
+            lanes = list(self.all)
         for lane in lanes:
             lane.join(max(0.0, end_s - time.monotonic()))
         return not any(lane.is_alive() for lane in lanes)
@@ -89,31 +95,28 @@ class Lanes:
         """Hands over what is read by lanes that are held up. Called when the alarm goes off, and by other lanes."""
         now = time.monotonic_ns()
         with self.lock:
-            left = []
-            for lane in list(self._lanes):
-                if lane.reading is None:
-                    continue
-                if now - lane.reading_ns >= lane.held_up_ns:
-                    self._take_over(lane, lane.reading)
-                else:
-                    left.append(lane.reading_ns + lane.held_up_ns - now)
-            self._set(now, min(left) if left else 0)
+            for lane in list(self.all):
+                since = lane.since()
+                if since is None:
+                    if lane.until_ns <= now:  # it has not begun yet: this machine is busy
+                        lane.until_ns = now + lane.held_up_ns
+                elif now - since < lane.held_up_ns:
+                    lane.until_ns = since + lane.held_up_ns
+                elif lane.until_ns != NEVER:
+                    self._take_over(lane)
+            self._alarm_ns = 0  # it may have gone off
+            self._set_alarm(now)
 
-    def begun(self, lane: "Lane", now: int) -> None:
-        """A lane begins a round."""
+    def expect(self, lane: "Lane", due_ns: int) -> None:
+        """A lane will begin a round then."""
         with self.lock:
-            if now >= self._alarm_ns:
-                self._set(now, lane.held_up_ns)
-            others = any(other.reading is not None and other is not lane for other in self._lanes)
-        if others:
-            self.look()
+            if not self.stop.is_set():
+                lane.until_ns = due_ns + lane.held_up_ns
+                self._set_alarm(time.monotonic_ns())
 
     def done(self, lane: "Lane", took_ns: int) -> None:
         """A lane ends a round, which took so long."""
         with self.lock:
-            lane.reading = None
-            if self._alarm_ns and not any(other.reading is not None for other in self._lanes):
-                self._set(0, 0)
             lane.long = lane.long + 1 if took_ns > ROUND_SHARE * lane.period_s * 1e9 else max(0, lane.long - 1)
             lane.calm = lane.calm + 1 if took_ns < CALM_SHARE * lane.period_s * 1e9 else 0
             if lane.long >= LONG_ROUNDS and len(lane.members) > 1:
@@ -134,121 +137,168 @@ class Lanes:
         with self.lock:
             if lane.members and not self.stop.is_set():
                 return False
-            if lane in self._lanes and not lane.members:
-                self._lanes.remove(lane)
+            if lane in self.all and not lane.members:
+                self.all.remove(lane)
+            lane.until_ns = NEVER
+            self._set_alarm(time.monotonic_ns())
             return True
 
-    def _take_over(self, lane: "Lane", holding: Member) -> None:
+    def _take_over(self, lane: "Lane") -> None:
+        given = lane.hand_over()
+        if given is None:
+            return
+        holding = lane.round[lane.place]
         others = tuple(member for member in lane.members if member is not holding)
-        lane.held = True
-        for member in lane.round[lane.place + 1 :]:
-            member.missed(1)
-        lane.place = len(lane.round)
+        lane.held, lane.until_ns = True, NEVER
+        if lane.counts:
+            for member in lane.round[lane.place + 1 :]:
+                member.missed(1)
         if others:
-            lane.members = (holding,)
-            given, lane.given = lane.given, []
+            lane.members = tuple(member for member in lane.members if member is holding)
             self._start(Lane(self, others, copy.copy(lane.ticks), lane.period_s, given))
 
     def _join_another(self, lane: "Lane") -> None:
-        for other in self._lanes:
+        for other in self.all:
             if other is not lane and other.period_s == lane.period_s and other.calm >= CALM_ROUNDS and not other.held:
                 other.members, lane.members = (*other.members, *lane.members), ()
                 return
 
     def _start(self, lane: "Lane") -> None:
-        self._lanes.append(lane)
+        self.all.append(lane)
         lane.start()
 
-    def _set(self, now: int, left_ns: int) -> None:
-        self._alarm_ns = now + left_ns if left_ns else 0
-        self._alarm(left_ns / 1e9)
+    def _set_alarm(self, now: int) -> None:
+        earliest = min((lane.until_ns for lane in self.all), default=NEVER)
+        if earliest != self._alarm_ns:
+            self._alarm_ns = earliest
+            self._alarm(max(earliest - now, 1_000_000) / 1e9 if earliest != NEVER else 0.0)
+
+
+Given = tuple[Member, int, int, object]  # who was asked; between when and when (monotonic ns); the answer
 
 
 class Lane(threading.Thread):
     """One thread and the GPUs it reads."""
 
     def __init__(
-        self,
-        lanes: Lanes,
-        members: tuple[Member, ...],
-        ticks: Ticks,
-        period_s: float,
-        given: "list[tuple[Member, object]] | None" = None,
+        self, lanes: Lanes, members: tuple[Member, ...], ticks: Ticks, period_s: float, given: Sequence[Given] = ()
     ) -> None:
         """`given`: what members gave another lane, which is held up and cannot take it down."""
         super().__init__(name="lane", daemon=True)
-        self.given = given or []  # of this round, not taken down yet; only under the lock of `lanes`
         self._lanes = lanes
+        self._before = given
         self.members = members  # replaced, never changed, and only under the lock of `lanes`
         self.ticks = ticks
         self.period_s = period_s
         self.held_up_ns = round(min(max(period_s / 2, HELD_UP_S[0]), HELD_UP_S[1]) * 1e9)
         self.held = False  # up, by its one member: no other is given to it
-        self.reading: Member | None = None
-        self.reading_ns = 0
+        self.until_ns = NEVER  # when it counts as held up, as far as is known by now
         self.round: tuple[Member, ...] = ()
-        self.place = 0  # in the round, of the member that is read; those after it are still to be
+        self.counts = False  # whether a member that this round does not reach misses a tick
+        self.place = 0  # in the round, of the member that holds it up
         self.long = 0
         self.calm = 0
+        # A moment, then an answer and a moment for each call that was made: its length tells another thread which call
+        # is under way, and since when. None: none is.
+        self._answers: list[Any] | None = None
+        self._taken = False  # over, by another thread
 
     def run(self) -> None:
         """Reads until stopped, or until it has no member left."""
         lanes, ticks = self._lanes, self.ticks
-        self._keep()
+        self._keep(self._before)
         while True:
             skipped = ticks.skipped
             due = ticks.next(time.monotonic_ns())
+            members = self.members
             if ticks.skipped > skipped:
-                for member in self.members:
+                for member in members:
                     member.missed(ticks.skipped - skipped)
+            # All that can be done before the tick is: after it, each thing must first be fetched into the caches again.
+            asks = [member.ask(due) for member in members]
+            lanes.expect(self, due)
             if lanes.stop.wait(max(0, due - time.monotonic_ns()) / 1e9):
                 break
-            self._round(due)
+            self._round(members, asks)
             if not self.members and lanes.ended(self):
                 return
+        lanes.ended(self)
         for member in self.members:
             member.end()
 
-    def _round(self, due: int) -> None:
-        begin = time.monotonic_ns()
-        members = self.members
-        self._lanes.begun(self, begin)
+    def _round(self, members: tuple[Member, ...], asks: Sequence[Callable[[], object]]) -> None:
+        for other in self._lanes.all:
+            if other is not self and other.since() is not None:
+                self._lanes.look()
+                break
         # The calls of all of them first: what takes its time comes when it can no longer make a reading late, and when
         # it need not be fetched into the caches again after each call that slept.
-        given: tuple[Member, object] | None = None
-        self.round = members
-        for place, member in enumerate(members):
-            given = (member, member.power(due)) if self._enter(member, place, given) else None
-        self._keep(given)
-        for member in members:
-            if not member.due() or not self._enter(member, len(members)):
-                continue
-            if not member.state():
-                self._lanes.leave(self, member)
-                member.end()
-            elif abs(member.period_s - self.period_s) > SAME_PERIOD * self.period_s:
-                self._lanes.leave(self, member)
-                self._lanes.add(member)
+        begin = time.monotonic_ns()
+        self._keep(self._call(members, asks, counts=True))
+        now = time.monotonic_ns()
+        due = tuple(member for member in self.members if member.due(now))
+        if due:
+            self._call(due, [partial(self._state, member) for member in due])
         self._lanes.done(self, time.monotonic_ns() - begin)
 
-    def _keep(self, last: tuple[Member, object] | None = None) -> None:
+    def _call(
+        self, members: tuple[Member, ...], asks: Sequence[Callable[[], object]], *, counts: bool = False
+    ) -> Sequence[Given]:
+        """Makes the calls one after the other, and no more once another thread has taken over."""
+        self.round, self.counts = members, counts
+        answers: list[Any] = [time.monotonic_ns()]
+        self._answers = answers
+        for ask in asks:
+            if self._taken:
+                break
+            try:
+                answers.append(ask())
+            except Exception as error:  # what no one foresaw ends this GPU's readings only, as `keep` sees to
+                answers.append(error)
+            answers.append(time.monotonic_ns())
         with self._lanes.lock:
-            all_given, self.given = [*self.given, *filter(None, [last])], []
-        for member, given in all_given:
-            if not member.keep(given):
+            taken, self._taken, self._answers = self._taken, False, None
+        given = list(zip(members, answers[::2], answers[2::2], answers[1::2], strict=False))
+        if not taken:
+            return given
+        if counts and len(given) <= self.place:  # taken over just before its call
+            members[self.place].missed(1)
+        return given[self.place : self.place + 1]
+
+    def since(self) -> int | None:
+        """When the call that is under way was begun (monotonic ns); None: none is."""
+        answers = self._answers
+        return None if answers is None else int(answers[(len(answers) - 1) // 2 * 2])
+
+    def hand_over(self) -> Sequence[Given] | None:
+        """Has this lane make no further call, and sets `place`; what those before it gave. None: it is through.
+
+        To be called by another thread, which holds the lock of `lanes`.
+        """
+        answers = self._answers
+        if answers is None:
+            return None
+        # From here on no call begins: what the length tells now is the last one.
+        self._taken = True
+        self.place = (len(answers) - 1) // 2
+        if self.place >= len(self.round):
+            self._taken = False
+            return None
+        if not self.counts:
+            return ()
+        before = self.round[: self.place]
+        return list(zip(before, answers[::2], answers[2::2], answers[1::2], strict=False))
+
+    def _keep(self, all_given: Sequence[Given]) -> None:
+        for member, begin_ns, end_ns, answer in all_given:
+            if not member.keep(begin_ns, end_ns, answer):
                 self._lanes.leave(self, member)
                 member.end()
 
-    def _enter(self, member: Member, place: int, given: tuple[Member, object] | None = None) -> bool:
-        """False when the member was handed over while this thread was held up, or has left.
-
-        `place` in the round: power of those after it is still to be read. `given` is what the member before gave; from
-        here on, another thread may take it down.
-        """
-        with self._lanes.lock:
-            if given is not None:
-                self.given.append(given)
-            if member not in self.members:
-                return False
-            self.reading, self.reading_ns, self.place = member, time.monotonic_ns(), place
-            return True
+    def _state(self, member: Member) -> None:
+        if not member.state():
+            self._lanes.leave(self, member)
+            member.end()
+        elif abs(member.period_s - self.period_s) > SAME_PERIOD * self.period_s:
+            self._lanes.leave(self, member)
+            self._lanes.add(member)

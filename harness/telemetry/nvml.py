@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from ctypes import c_uint, c_ulonglong
+from ctypes import byref, c_uint, c_ulonglong
 from typing import Any
 
 import pynvml
@@ -17,6 +17,9 @@ from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value,
 _THROTTLE, _OLDER_THROTTLE = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field value that sums over the links
 
+# Begin and end (monotonic ns), per cent, and if they were asked for: MHz, throttle reasons.
+StateAnswers = tuple[int, int, int | None, tuple[int | None, int | None] | None]
+
 
 class GpuLostError(Exception):
     """A GPU fell off the bus or needs a reset; nothing more can be read from it."""
@@ -25,7 +28,9 @@ class GpuLostError(Exception):
 class Gpu:
     """One GPU, addressed by its UUID. Every read raises GpuLostError once the GPU is gone.
 
-    Reads of different groups may be made from different threads; `power` and `state` by one thread at a time.
+    Reads of different groups may be made from different threads. `power` and `state` by one thread at a time, and so
+    all that is read again and again: `memory`, `slow_state`, `pcie`, `nvlink`, `read_limit_again`, clocks asked for,
+    MIG.
     """
 
     def __init__(self, index: int, uuid: str, handle: Any, report: Report) -> None:
@@ -46,6 +51,17 @@ class Gpu:
         self._util = Number("nvmlDeviceGetUtilizationRates", handle, pynvml.c_nvmlUtilization_t())
         self._sm_clock = Number("nvmlDeviceGetClockInfo", handle, c_uint(), pynvml.NVML_CLOCK_SM)
         self._throttle = Number(_THROTTLE if has(_THROTTLE) else _OLDER_THROTTLE, handle, c_ulonglong())
+        self._limit = Number("nvmlDeviceGetEnforcedPowerLimit", handle, c_uint())
+        newer = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
+        self._memory = Number("nvmlDeviceGetMemoryInfo_v2", handle, newer)
+        self._without_v2 = False
+        self._older_memory = Number("nvmlDeviceGetMemoryInfo", handle, pynvml.c_nvmlMemory_t())
+        self._memory_clock = Number("nvmlDeviceGetClockInfo", handle, c_uint(), pynvml.NVML_CLOCK_MEM)
+        self._celsius = Number("nvmlDeviceGetTemperature", handle, c_uint(), pynvml.NVML_TEMPERATURE_GPU)
+        self._asked_clock = Number("nvmlDeviceGetApplicationsClock", handle, c_uint(), pynvml.NVML_CLOCK_SM)
+        pending = byref(c_uint())
+        self._mig = Number("nvmlDeviceGetMigMode", handle, c_uint(), after=(pending,))
+        self._fields: dict[tuple[tuple[str, tuple[int, int]], ...], FieldValues] = {}
         self._link_fields = {
             "nvlink_tx_bytes": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 1024),
             "nvlink_rx_bytes": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 1024),
@@ -65,16 +81,29 @@ class Gpu:
 
     def state(self, *, clocks: bool = True) -> Timed:
         """What changes with the load: utilisation (ratio); on demand SM clock (Hz) and throttle reasons (NVML bits)."""
+        return self.state_of(self.state_answers(clocks=clocks))
+
+    def state_answers(self, *, clocks: bool) -> StateAnswers:
+        """What the driver gives for `state`, for `state_of`."""
         begin_ns = time.monotonic_ns()
         util = self._kept("util_ratio", self._util)
-        sm_mhz = self._kept("sm_clock_hz", self._sm_clock) if clocks else None
-        throttle = self._kept("throttle_reasons", self._throttle) if clocks else None
+        percent = None if util is None else util.gpu
+        if not clocks:
+            return begin_ns, time.monotonic_ns(), percent, None
+        sm_mhz = self._kept("sm_clock_hz", self._sm_clock)
+        throttle = self._kept("throttle_reasons", self._throttle)
         end_ns = time.monotonic_ns()
-        percent = self._scaled("util_ratio", None if util is None else util.gpu)
+        both = None if sm_mhz is None else sm_mhz.value, None if throttle is None else throttle.value
+        return begin_ns, end_ns, percent, both
+
+    def state_of(self, answers: StateAnswers) -> Timed:
+        """The readings in what `state_answers` gave."""
+        begin_ns, end_ns, raw, clocks = answers
+        percent = self._scaled("util_ratio", raw)
         values: Reading = {"util_ratio": None if percent is None else percent / 100}
-        if clocks:
-            clock = self._scaled("sm_clock_hz", None if sm_mhz is None else sm_mhz.value, 1_000_000)
-            reasons = self._scaled("throttle_reasons", None if throttle is None else throttle.value)
+        if clocks is not None:
+            clock = self._scaled("sm_clock_hz", clocks[0], 1_000_000)
+            reasons = self._scaled("throttle_reasons", clocks[1])
             values |= {"sm_clock_hz": clock, "throttle_reasons": reasons}
             self.clock_and_reasons = clock, reasons
         return Timed(begin_ns, end_ns, values)
@@ -82,7 +111,7 @@ class Gpu:
     def memory(self) -> Timed:
         """Memory used and there, in bytes."""
         begin_ns = time.monotonic_ns()
-        memory = self.read("memory_used_bytes", _memory)
+        memory = self._memory_now()
         end_ns = time.monotonic_ns()
         values: Reading = {
             "memory_used_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.used),
@@ -93,12 +122,14 @@ class Gpu:
     def slow_state(self) -> Timed:
         """What changes slowly: memory clock (Hz), temperature (Celsius)."""
         begin_ns = time.monotonic_ns()
-        memory_mhz = self.read("memory_clock_hz", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
-        celsius = self.read("temperature_celsius", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+        memory_mhz = self._kept("memory_clock_hz", self._memory_clock)
+        celsius = self._kept("temperature_celsius", self._celsius)
         end_ns = time.monotonic_ns()
         values: Reading = {
-            "memory_clock_hz": self._scaled("memory_clock_hz", memory_mhz, 1_000_000),
-            "temperature_celsius": self._scaled("temperature_celsius", celsius, 1.0),
+            "memory_clock_hz": self._scaled(
+                "memory_clock_hz", None if memory_mhz is None else memory_mhz.value, 1_000_000
+            ),
+            "temperature_celsius": self._scaled("temperature_celsius", None if celsius is None else celsius.value, 1.0),
         }
         return Timed(begin_ns, end_ns, values)
 
@@ -142,7 +173,16 @@ class Gpu:
 
     def read_limit(self) -> float | None:
         """Re-reads the enforced power limit (W), which `power` then carries."""
-        raw = self.read("power_limit_watts", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+        return self._take_limit(self.read("power_limit_watts", pynvml.nvmlDeviceGetEnforcedPowerLimit))
+
+    def read_limit_again(self) -> float | None:
+        """As `read_limit`, with less work."""
+        limit = self._kept("power_limit_watts", self._limit)
+        if limit is not None and limit.value / 1000 == self.power_limit_watts:
+            return self.power_limit_watts
+        return self._take_limit(None if limit is None else limit.value)
+
+    def _take_limit(self, raw: int | None) -> float | None:
         milliwatts = self._scaled("power_limit_watts", raw)
         self.power_limit_watts = None if milliwatts is None else milliwatts / 1000
         return self.power_limit_watts
@@ -154,23 +194,21 @@ class Gpu:
 
     def mig_enabled(self) -> bool | None:
         """Whether the GPU is cut into instances; None where it cannot be."""
-        modes = self.read("mig_mode", pynvml.nvmlDeviceGetMigMode)
-        return None if modes is None else bool(modes[0])
+        mode = self._kept("mig_mode", self._mig)
+        return None if mode is None else bool(mode.value)
 
     def application_clocks_hz(self) -> tuple[int | None, int | None]:
         """The SM clock asked for and the board's default for it, in Hz."""
-        sm = pynvml.NVML_CLOCK_SM
-        now = self.read("application_clock_hz", pynvml.nvmlDeviceGetApplicationsClock, sm)
-        default = self._once("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, sm)
-        return None if now is None else now * 1_000_000, None if default is None else default * 1_000_000
-
-    def process_ids(self) -> list[int] | None:
-        """Pids (of the host's namespace) that compute on this GPU; None where that cannot be read."""
-        found = self.processes()
-        return None if found is None else list(found)
+        now = self._kept("application_clock_hz", self._asked_clock)
+        which = pynvml.NVML_CLOCK_SM
+        default = self._once("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, which)
+        return None if now is None else now.value * 1_000_000, None if default is None else default * 1_000_000
 
     def processes(self) -> dict[int, int | None] | None:
-        """Bytes of GPU memory by pid, None where the driver does not say (as under MIG); None: cannot be read."""
+        """Bytes of GPU memory by pid (of the host's namespace) that computes on this GPU; None: cannot be read.
+
+        Bytes are None where the driver does not say (as under MIG).
+        """
         found = self.read("compute_processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
         if found is None:
             return None
@@ -180,7 +218,7 @@ class Gpu:
     def describe(self) -> dict[str, Any]:
         """What does not change while the run goes on."""
         limits = self.read("power_limit_constraints", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        memory = self.read("memory_used_bytes", _memory)
+        memory = self._memory_now()
         pci = self.read("pci_bus_id", pynvml.nvmlDeviceGetPciInfo)
         max_mhz = self.read("sm_clock_max_hz", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
         return {
@@ -214,8 +252,13 @@ class Gpu:
         return None if capability is None else ".".join(map(str, capability))
 
     def field_values(self, wanted: dict[str, tuple[int, int]]) -> dict[str, tuple[Value, int]]:
-        """Value (None for a blank) and return code per name, all read by one call."""
-        return self.answers(FieldValues(self.handle, wanted).read, wanted) if wanted else {}
+        """Value (None for a blank) and return code per name, all read by one call; for one thread at a time."""
+        if not wanted:
+            return {}
+        fields = tuple(wanted.items())
+        if fields not in self._fields:
+            self._fields[fields] = FieldValues(self.handle, wanted)
+        return self.answers(self._fields[fields].read, wanted)
 
     def answers(
         self, read: Callable[[], dict[str, tuple[Value, int]]], wanted: Iterable[str]
@@ -252,12 +295,25 @@ class Gpu:
         """As `read`."""
         if name in self.unsupported:
             return None
-        try:
-            return call.read()
-        except pynvml.NVMLError as error:
-            self.lost_if(error.value)
-            self.nothing(name, error.value)
-            return None
+        code = call.call()
+        if not code:
+            return call.result
+        self.lost_if(code)
+        self.nothing(name, code)
+        return None
+
+    def _memory_now(self) -> Any:
+        """Version 2 leaves the driver's own reserve out of `used`, as nvidia-smi does; older drivers lack it."""
+        if not self._without_v2:
+            code = self._memory.call()
+            if not code:
+                return self._memory.result
+            if code not in FINAL:
+                self.lost_if(code)
+                self.nothing("memory_used_bytes", code)
+                return None
+            self._without_v2 = True
+        return self._kept("memory_used_bytes", self._older_memory)
 
     def _scaled(self, name: str, raw: int | float | None, factor: int | float = 1) -> Value:
         if raw is None:
@@ -290,13 +346,3 @@ class Gpu:
 
 def _whole(value: Value) -> int | None:
     return None if value is None else int(value)
-
-
-def _memory(handle: Any) -> Any:
-    """Version 2 leaves the driver's own reserve out of `used`, as nvidia-smi does; older drivers lack it."""
-    try:
-        return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    except pynvml.NVMLError as error:
-        if error.value not in FINAL:
-            raise
-        return pynvml.nvmlDeviceGetMemoryInfo(handle)

@@ -4,14 +4,15 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from harness.protocol.events import Scalar
-from harness.telemetry.gpu_power import POWER_NAMES, PowerCall
-from harness.telemetry.nvml import Gpu
+from harness.telemetry.gpu_power import POWER_NAMES, Asked
+from harness.telemetry.nvml import Gpu, StateAnswers
 from harness.telemetry.refresh import COUNTER, Polls, Refreshes, Turns, learnt, measure, measure_longer
-from harness.telemetry.values import Timed
+from harness.telemetry.values import Columns, Timed
 
 STATE_PERIOD_S = 0.5  # NVML averages utilisation over 1/6 to 1 s, by product
 CLOCKS_EVERY = 3  # states: clocks are asked for what held them and how often, not for their course
@@ -23,9 +24,14 @@ REFINE_AFTER_S = 20.0  # between two of them
 
 Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Emit = Callable[[str, Timed], None]  # gpu uuid, readings
+# gpu uuid, moments and uncertainties (monotonic ns), as many values of each column
+EmitAll = Callable[[str, Sequence[int], Sequence[int], Columns], None]
 Describe = Callable[[Gpu, Mapping[str, Any]], None]
 Guard = Callable[[Gpu, Callable[[Gpu], object]], bool]  # runs work on a GPU; False when that failed or it is lost
 Aside = Callable[[Gpu, Callable[[Gpu], object]], None]  # runs work on a GPU in a thread of its own, one at a time
+
+# What was asked, the tick, begin and end of the call (monotonic ns), what it gave, the limit then.
+_Taken = tuple[Asked, int, int, int, bytes, float | None]
 
 
 class Reader:
@@ -39,6 +45,7 @@ class Reader:
         stop: threading.Event,
         rng: random.Random,
         emit: Emit,
+        emit_all: EmitAll,
         metric: Metric,
         describe: Describe,
         guarded: Guard,
@@ -52,11 +59,11 @@ class Reader:
         `joules`: the last reading of each GPU's energy counter.
         """
         self.gpu = gpu
-        self._call = gpu.power.call
         self.period_s = 1 / hz
         self._stop = stop
         self._rng = rng
         self._emit = emit
+        self._emit_all = emit_all
         self._metric = metric
         self._describe = describe
         self._guarded = guarded
@@ -72,6 +79,13 @@ class Reader:
         self._idle_watts: float | None = None
         self._refined = 0
         self._refine_ns = 0
+        self._all: Asked
+        self._asked: Asked  # for the tick at `_due_ns`
+        self._due_ns = 0
+        self._taken: deque[_Taken] = deque()
+        self._states_taken: deque[StateAnswers] = deque()
+        self._settling = threading.Lock()
+        self._failed = False
         self._state_ns = 0
         self._states = 0
         self._turns = 0
@@ -85,6 +99,7 @@ class Reader:
             GpuLostError: the GPU is gone.
         """
         gpu.power.prepare()
+        self._all = gpu.power.asked()
         gpu.read_limit()
         working = (gpu.state().values["util_ratio"] or 0.0) >= WORKING_RATIO
         self._refreshes.take(measure(gpu.power, self._stop.wait), working=working)
@@ -107,30 +122,58 @@ class Reader:
         self._read_each_at_its_own()
         self._tell_refresh(self.gpu)
 
-    def power(self, due_ns: int) -> tuple[int, PowerCall | Exception]:
-        """Has the driver give what is due at the tick at `due_ns`, for `keep`."""
-        try:
-            return due_ns, self._call(POWER_NAMES if self._fields is None else self._fields.at(due_ns))
-        except Exception as error:  # what no one foresaw ends this GPU's readings only, as `keep` sees to
-            return due_ns, error
+    def ask(self, due_ns: int) -> Callable[[], object]:
+        """What has the driver give what is due at the tick at `due_ns`, for `keep`."""
+        self._due_ns = due_ns
+        self._asked = self._all if self._fields is None else self.gpu.power.asked(self._fields.at(due_ns))
+        return self._asked.call
 
-    def keep(self, given: Any) -> bool:
-        """Takes down what `power` gave; False when the GPU is lost."""
+    def keep(self, begin_ns: int, end_ns: int, answer: object) -> bool:
+        """Takes down what the last `ask` gave, or has the next `settle` do it; False when the GPU is lost."""
         try:
+            limit = self.gpu.power_limit_watts
             if self.gpu.uuid not in self._lost:
-                self._keep(given, self.gpu)
-                return True
+                # What comes in between would each time be fetched into the caches for one reading.
+                if self._turns and self._learnt is None and (taken := self._asked.take(answer)) is not None:
+                    self._taken.append((self._asked, self._due_ns, begin_ns, end_ns, taken, limit))
+                    return not self._failed
+                self.settle()
+                with self._settling:
+                    self._keep(self._asked, self._due_ns, begin_ns, end_ns, answer, limit)
+                return not self._failed
         except Exception as error:
             return self._guarded(self.gpu, functools.partial(_raise, error))
         return self._guarded(self.gpu, lambda gpu: None)
 
-    def due(self) -> bool:
+    def settle(self) -> None:
+        """Takes down what `keep` and `state` left; may be called from any thread."""
+        with self._settling:
+            try:
+                taken = [self._taken.popleft() for _ in range(len(self._taken))]
+                if not self._keep_alike(taken):
+                    for one in taken:
+                        self._keep(*one)
+                for _ in range(len(self._states_taken)):
+                    self._emit(self.gpu.uuid, self.gpu.state_of(self._states_taken.popleft()))
+            except Exception as error:
+                self._failed = True
+                self._taken.clear()
+                self._states_taken.clear()
+                self._guarded(self.gpu, functools.partial(_raise, error))
+
+    def due(self, now_ns: int) -> bool:
         """Whether it is time for `state`."""
-        return time.monotonic_ns() >= self._state_ns
+        return now_ns >= self._state_ns
 
     def state(self) -> bool:
         """Reads state; False when the GPU is lost."""
-        return self._guarded(self.gpu, self._state)
+        try:
+            if self.gpu.uuid not in self._lost:
+                self._state(self.gpu)
+                return not self._failed
+        except Exception as error:
+            return self._guarded(self.gpu, functools.partial(_raise, error))
+        return self._guarded(self.gpu, lambda gpu: None)
 
     def missed(self, ticks: int) -> None:
         """Ticks that passed without a reading."""
@@ -138,14 +181,15 @@ class Reader:
 
     def end(self) -> None:
         """Tells how many readings were made, how many of them late, and how many ticks were skipped."""
+        self.settle()
         labels: dict[str, Scalar] = {"gpu": self.gpu.uuid, "skipped": self._skipped, "late": self._late}
         self._metric("telemetry.ticks", float(self._turns), "ticks", labels)
 
-    def _keep(self, given: tuple[int, PowerCall | Exception], gpu: Gpu) -> None:
-        due_ns, call = given
-        if isinstance(call, Exception):
-            raise call
-        reading = gpu.power.readings(call)
+    def _keep(self, asked: Asked, due_ns: int, begin_ns: int, end_ns: int, answer: object, limit: float | None) -> None:
+        if isinstance(answer, Exception):
+            raise answer
+        gpu = self.gpu
+        reading = gpu.power.reading(asked, begin_ns, end_ns, answer, limit)
         values, at = reading.values, reading.mono_ns
         joules = values.get(COUNTER)
         if joules is not None:
@@ -164,17 +208,44 @@ class Reader:
         if self._turns == 1:
             self._begun(gpu)
 
+    def _keep_alike(self, taken: "Sequence[_Taken]") -> bool:
+        """As `_keep`, of several at once and with less work; False, and nothing done, where something is odd."""
+        if not taken:
+            return True
+        all_asked, due, begin, end, answers, limits = zip(*taken, strict=True)
+        columns = None if all_asked.count(all_asked[0]) < len(taken) else all_asked[0].columns(answers)
+        if columns is None:
+            return False
+        uuid = self.gpu.uuid
+        joules = columns.get(COUNTER)
+        if joules is not None:
+            if joules[0] < self._joules.get(uuid, 0.0) or joules != sorted(joules):
+                return False  # the counter fell
+            self._joules[uuid] = joules[-1]
+        moments = [(one + other) // 2 for one, other in zip(begin, end, strict=True)]
+        doubts = [(other - one + 1) // 2 for one, other in zip(begin, end, strict=True)]
+        late_ns = self.period_s * 5e8
+        self._late += sum(at - tick > late_ns for at, tick in zip(moments, due, strict=True))
+        self._turns += len(taken)
+        self._emit_all(uuid, moments, doubts, {**columns, "power_limit_watts": limits})
+        return True
+
     def _state(self, gpu: Gpu) -> None:
-        reading = gpu.state(clocks=self._states % CLOCKS_EVERY == 0)
+        answers = gpu.state_answers(clocks=self._states % CLOCKS_EVERY == 0)
         self._states += 1
-        self._emit(gpu.uuid, reading)
-        now = reading.end_ns
+        now = answers[1]
         self._state_ns += max(round(STATE_PERIOD_S * 1e9), now - self._state_ns)
+        refined = self._refined >= REFINEMENTS or now < self._refine_ns
+        if refined and self._learnt is None and self._found is None:
+            self._states_taken.append(answers)
+            return
+        reading = gpu.state_of(answers)
+        self._emit(gpu.uuid, reading)
         if self._learnt is not None and now >= self._learn_until_ns:
             polls, self._learnt = self._learnt, None
             self._refreshes.take(learnt(polls, set(polls)), working=self._refreshes.working)
             self._settle(gpu)
-        if self._refined < REFINEMENTS and now >= self._refine_ns and self._works(reading):
+        if not refined and self._works(reading):
             self._refined += 1
             self._refine_ns = now + round(REFINE_AFTER_S * 1e9)
             self._aside(gpu, self._refine)

@@ -13,7 +13,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harness.telemetry.library import Nvml
     from harness.telemetry.nvml import Gpu
     from harness.telemetry.segment import Segment
-    from harness.telemetry.values import Timed
+    from harness.telemetry.values import Columns, Timed
 
 HOST_HZ = 2.0
 OPEN_TIMEOUT_S = 10.0
@@ -121,6 +121,7 @@ class Sampler:
         self._stop = Stop()
         self._recorder: Recorder | None = None
         self._engines = EngineScraper(None)
+        self._settle: Callable[[], None] = lambda: None
         self._told_full = False
         self._told_disk = False
 
@@ -192,9 +193,15 @@ class Sampler:
     ) -> bool:
         from harness.telemetry.watch import GpuWatch
 
+        host, add = hello.host, segment.add
+
         def emit(uuid: str, reading: "Timed") -> None:
-            at, doubt = reading.mono_ns, reading.uncertainty_ns
-            segment.append({"host": hello.host, "gpu": uuid, "mono_ns": at, "uncertainty_ns": doubt, **reading.values})
+            begin, end, values = reading
+            columns = {name: (value,) for name, value in values.items()}
+            add((host, uuid, ((begin + end) // 2,), ((end - begin + 1) // 2,), columns))
+
+        def emit_all(uuid: str, moments: Sequence[int], doubts: Sequence[int], columns: "Columns") -> None:
+            add((host, uuid, moments, doubts, columns))
 
         watch = GpuWatch(
             gpus,
@@ -202,6 +209,7 @@ class Sampler:
             hz=self.hz,
             stop=self._stop,
             emit=emit,
+            emit_all=emit_all,
             metric=self.metric,
             fail=self._fail,
             description=description,
@@ -212,6 +220,7 @@ class Sampler:
             alarm=_alarm_in,
         )
         signals.alarmed = watch.look
+        self._settle = watch.settle
         watch.start()
         dcgm = None
         if self.dcgm != OFF:
@@ -223,7 +232,10 @@ class Sampler:
         self._stop.set()
         if dcgm is not None:
             dcgm.end(JOIN_TIMEOUT_S)
-        return watch.join(JOIN_TIMEOUT_S)
+        ended = watch.join(JOIN_TIMEOUT_S)
+        _alarm_in(0)  # one that rang from here on would end the process
+        watch.settle()
+        return ended
 
     def _host_loop(self, segment: "Segment", host: str, rng: random.Random, signals: Signals) -> None:
         """Samples the host and flushes, in this process's main thread, until told to stop."""
@@ -251,6 +263,7 @@ class Sampler:
             wake_ns = begin + round(FLUSH_PERIOD_S * (0.8 + 0.4 * rng.random()) * 1e9)  # jittered, as all readings
 
     def _flush(self, segment: "Segment") -> None:
+        self._settle()
         try:
             segment.flush()
         except OSError as error:

@@ -6,20 +6,24 @@ since, and a file cut inside a batch is readable up to it. A background thread s
 
 import os
 import threading
-from array import array
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from itertools import accumulate
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
+
+from harness.telemetry.batches import Batches
+from harness.telemetry.cadence import Stop
 
 FLUSH_PERIOD_S = 0.5
 FSYNC_PERIOD_S = 1.0
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # Arrow IPC streaming format, "end-of-stream"
 
 Row = Mapping[str, str | int | float | None]
+Values = Sequence[str | int | float | None]
+# Rows of one host and GPU: moments and uncertainties (monotonic ns), and by column as many values.
+Block = tuple[str, str | None, Sequence[int], Sequence[int | None], Mapping[str, Values]]
 
 # The reader (results.samples) declares the same columns with their units; a test keeps the two equal.
 SCHEMA = pa.schema(
@@ -61,9 +65,7 @@ SCHEMA = pa.schema(
     ],
     metadata={"schema_version": "2"},
 )
-_CODES = {pa.string(): "text", pa.float64(): "d", pa.int64(): "q"}  # "d" and "q": of the module `array`
-FIELDS = tuple((field.name, _CODES[field.type]) for field in SCHEMA)
-_KINDS = {code: kind for kind, code in _CODES.items()}
+_FIRST = ("host", "gpu", "mono_ns", "uncertainty_ns")  # the columns of a `Block` before its values
 
 
 class Segment:
@@ -77,20 +79,22 @@ class Segment:
         """
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self._lock = threading.Lock()
-        self._pending: list[Row] = []
+        self._batches = Batches(SCHEMA)
+        self._pending: deque[Block] = deque()
+        self.add: Callable[[Block], None] = self._pending.append  # keeps rows for the next flush, from any thread
         self._end = 0
         self.rows = 0
         self.lost_rows = 0
         self._write(SCHEMA.serialize().to_pybytes())
-        self._closed = threading.Event()
+        self._closed = Stop()
         self._syncer = threading.Thread(target=self._sync_forever, name="segment-fsync", daemon=True)
         self._syncer.start()
 
     def append(self, row: Row) -> None:
         """Keeps a row for the next flush; in their batch, rows with the same names come together."""
-        with self._lock:
-            self._pending.append(row)
+        host, gpu, at, doubt = (row.get(name) for name in _FIRST)
+        values = {name: (value,) for name, value in row.items() if name not in _FIRST}
+        self.add((cast("str", host), cast("str | None", gpu), (cast("int", at),), (cast("int | None", doubt),), values))
 
     def flush(self) -> None:
         """Writes the rows kept so far as one batch.
@@ -98,17 +102,17 @@ class Segment:
         Raises:
             OSError: the file cannot grow. The rows are dropped and counted in `lost_rows`; the file stays readable.
         """
-        with self._lock:
-            rows, self._pending = self._pending, []
-        if not rows:
+        pending = self._pending
+        blocks = [pending.popleft() for _ in range(len(pending))]  # others append meanwhile
+        if not blocks:
             return
-        batch = pa.RecordBatch.from_arrays(_columns(rows), schema=SCHEMA)
+        rows = sum(len(moments) for _, _, moments, _, _ in blocks)
         try:
-            self._write(batch.serialize().to_pybytes())
+            self._write(self._batches.message(rows, _pieces(blocks)))
         except OSError:
-            self.lost_rows += len(rows)
+            self.lost_rows += rows
             raise
-        self.rows += len(rows)
+        self.rows += rows
 
     def close(self) -> None:
         """Flushes, ends the stream, makes it durable and closes the file.
@@ -141,57 +145,27 @@ class Segment:
     def _sync_forever(self) -> None:
         while not self._closed.wait(FSYNC_PERIOD_S):
             try:
-                os.fsync(self._fd)
+                os.fdatasync(self._fd)  # and the file's size, which it can't be read without
             except OSError:
                 return  # a descriptor that cannot sync: writes themselves still report errors
 
 
-def _columns(rows: Sequence[Row]) -> list[pa.Array]:
-    """The rows, those with the same names together, as Arrow arrays: a column of some rows is taken at once."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row), []).append(row)
+def _pieces(blocks: Iterable[Block]) -> dict[str, list[tuple[int, Sequence[Any]]]]:
+    """Of each column that has values, where rows begin that have it, and these; rows with the same names together."""
+    groups: dict[tuple[str, ...], list[list[Any]]] = {}
+    for host, gpu, moments, doubts, values in blocks:
+        names = tuple(values)
+        group = groups.get(names)
+        if group is None:
+            group = groups[names] = [[] for _ in range(len(_FIRST) + len(names))]
+        count = len(moments)
+        more: tuple[Sequence[Any], ...] = ([host] * count, [gpu] * count, moments, doubts, *values.values())
+        for column, its in zip(group, more, strict=True):
+            column += its
     begin = 0
-    pieces: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}  # of each column: where rows begin that have it
-    for names, alike in groups.items():
-        for name, values in zip(names, zip(*(row.values() for row in alike), strict=True), strict=True):
-            pieces.setdefault(name, []).append((begin, values))
-        begin += len(alike)
-    count = len(rows)
-    return [_column(code, count, pieces[name]) if name in pieces else _nulls(code, count) for name, code in FIELDS]
-
-
-@lru_cache(maxsize=256)
-def _nulls(code: str, length: int) -> pa.Array:
-    return pa.nulls(length, _KINDS[code])
-
-
-def _column(code: str, length: int, pieces: Sequence[tuple[int, tuple[Any, ...]]]) -> pa.Array:
-    """An Arrow array made from its buffers (Arrow columnar format: validity bits, offsets, data).
-
-    `pa.array` would do, but with its first call it imports pandas where there is one: a quarter second of CPU and
-    40 MB in a process that is to be light.
-    """
-    bits, there = 0, 0
-    cells: list[Any] = [b"" if code == "text" else 0] * length
-    for begin, values in pieces:
-        if None in values:
-            known = [(place, value) for place, value in enumerate(values, begin) if value is not None]
-            bits |= sum(1 << place for place, _ in known)
-            for place, value in known:
-                cells[place] = value
-            there += len(known)
-        else:
-            bits |= ((1 << len(values)) - 1) << begin
-            cells[begin : begin + len(values)] = values
-            there += len(values)
-    if not there:
-        return _nulls(code, length)
-    validity = pa.py_buffer(bits.to_bytes((length + 7) // 8, "little")) if there < length else None
-    if code == "text":
-        texts = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells]
-        offsets = pa.py_buffer(array("i", accumulate(map(len, texts), initial=0)))
-        buffers = [validity, offsets, pa.py_buffer(b"".join(texts))]
-    else:
-        buffers = [validity, pa.py_buffer(array(code, cells))]
-    return pa.Array.from_buffers(_KINDS[code], length, buffers, length - there)
+    pieces: dict[str, list[tuple[int, Sequence[Any]]]] = {}
+    for names, group in groups.items():
+        for name, column in zip((*_FIRST, *names), group, strict=True):
+            pieces.setdefault(name, []).append((begin, column))
+        begin += len(group[0])
+    return pieces

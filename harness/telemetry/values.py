@@ -1,7 +1,7 @@
 """Readings as NVML gives them: what counts as no value, what its return codes mean, when a reading was made."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pynvml
@@ -11,6 +11,7 @@ BLANK_32 = 0xFFFFFFFF
 BLANK_DOUBLES = range(140_737_488_355_328, 140_737_488_355_344)  # DCGM's floating-point blanks
 
 Value = int | float | None
+Columns = Mapping[str, Sequence[int | float | None]]
 Reading = dict[str, int | float | None]
 # (gpu uuid, field, reason): told once for each field that gives nothing
 Report = Callable[[str, str, str], None]

@@ -15,7 +15,7 @@ from harness.telemetry.description import Description
 from harness.telemetry.health import ErrorEvents, ProcessMemory, memory_errors, mig_instances
 from harness.telemetry.lanes import Alarm, Lanes
 from harness.telemetry.nvml import Gpu, GpuLostError
-from harness.telemetry.reader import Emit, Metric, Reader
+from harness.telemetry.reader import Emit, EmitAll, Metric, Reader
 
 LIMIT_PERIOD_S = 1.0
 MEMORY_PERIOD_S = 2.0
@@ -39,6 +39,7 @@ class GpuWatch:
         hz: float,
         stop: threading.Event,
         emit: Emit,
+        emit_all: EmitAll,
         metric: Metric,
         fail: Fail,
         description: Description,
@@ -59,6 +60,7 @@ class GpuWatch:
         self._hz = hz
         self._stop = stop
         self._emit = emit
+        self._emit_all = emit_all
         self._metric = metric
         self._fail = fail
         self._description = description
@@ -70,6 +72,7 @@ class GpuWatch:
         self._ready = ready
         self._awaited = {gpu.uuid for gpu in gpus}
         self._joules: dict[str, float] = {}
+        self._readers: list[Reader] = []  # replaced, never changed
         self._threads: list[threading.Thread] = []
         self._lanes = Lanes(stop=stop, rng=rng, alarm=alarm)
 
@@ -91,6 +94,11 @@ class GpuWatch:
     def look(self) -> None:
         """Has what a GPU holds up be read by another thread; to be called when the alarm goes off."""
         self._lanes.look()
+
+    def settle(self) -> None:
+        """Has what was read so far be emitted."""
+        for reader in self._readers:
+            reader.settle()
 
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads to end; False when one is held up inside the driver."""
@@ -148,6 +156,7 @@ class GpuWatch:
             stop=self._stop,
             rng=self._rng,
             emit=self._emit,
+            emit_all=self._emit_all,
             metric=self._metric,
             describe=self._describe,
             guarded=self._guarded_fast,
@@ -156,6 +165,8 @@ class GpuWatch:
             begun=self._begun,
             joules=self._joules,
         )
+        with self._lock:
+            self._readers = [*(one for one in self._readers if one.gpu.uuid != gpu.uuid), reader]
         if self._guarded(gpu, reader.prepare):
             self._lanes.add(reader)
         else:
@@ -190,7 +201,7 @@ class GpuWatch:
         now = time.monotonic_ns()
         failed: set[tuple[Gpu, int]] = set()
         ticks: list[tuple[Ticks, Callable[[Gpu], object]]] = [
-            (Ticks(LIMIT_PERIOD_S, now, self._rng), lambda gpu: gpu.read_limit()),
+            (Ticks(LIMIT_PERIOD_S, now, self._rng), Gpu.read_limit_again),
             (Ticks(MEMORY_PERIOD_S, now, self._rng), lambda gpu: self._emit(gpu.uuid, gpu.memory())),
             (Ticks(SLOWEST_PERIOD_S, now, self._rng), self._seldom),
             (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: looked[gpu].check()),
@@ -202,8 +213,8 @@ class GpuWatch:
             for place, (tick, work) in enumerate(ticks):
                 if time.monotonic_ns() < due[place]:
                     continue
-                for gpu in list(self._gpus):
-                    if gpu.uuid in self._lost or (gpu, place) in failed or self._stop.is_set() or gpu not in looked:
+                for gpu in [gpu for gpu in self._gpus if gpu in looked and (gpu, place) not in failed]:
+                    if gpu.uuid in self._lost or self._stop.is_set():
                         continue
                     if not self._guarded(gpu, work):
                         failed.add((gpu, place))
@@ -252,7 +263,8 @@ class _Looks:
 
     def check(self) -> None:
         """Raises GpuLostError once the GPU is gone."""
-        self._contamination.check()
-        self._memory.check()
+        processes = self._gpu.processes()
+        self._contamination.check(processes)
+        self._memory.check(processes)
         if not {"ecc_corrected_errors", "ecc_uncorrected_errors"} <= self._gpu.unsupported.keys():
             self._emit(self._gpu.uuid, memory_errors(self._gpu))

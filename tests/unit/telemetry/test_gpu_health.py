@@ -102,6 +102,34 @@ def test_a_gpu_that_was_lost_and_reset_is_sampled_again(sampler, uuid):
     assert max(energy) > 900_000 > min(energy)
 
 
+def test_a_gpu_whose_sensor_says_it_is_lost_ends_its_rows_and_no_others(sampler, uuid):
+    """The call succeeds; it is the field in it that has the code."""
+    running = sampler("* gpus 2\n")
+    running.wait_until_sampling(0, 1)
+    running.configure("* gpus 2\n1 error.energy 15\n")
+    running.wait_for(running.failures)
+    running.wait_until_sampling(0, rows=len(running.power(0)) + 10)
+    assert running.end() == 0
+    failures = running.failures()
+    assert {failure.type for failure in failures} == {"GpuLostError"}
+    assert uuid(1) in failures[0].message
+    assert len(running.power(1)) < len(running.power(0))
+
+
+def test_a_sensor_that_fails_for_a_while_is_null_then_and_the_others_are_read(sampler):
+    running = sampler("* gpus 1\n* power_average_mw 310000\n")
+    running.wait_until_sampling(0)
+    running.configure("* gpus 1\n* error.power_average 999\n")
+    running.wait_for(lambda: any(row["power_average_watts"] is None for row in running.power(0)))
+    running.configure("* gpus 1\n")
+    running.wait_for(lambda: running.power(0)[-1]["power_average_watts"] is not None)
+    assert running.end() == 0
+    rows = running.power(0)
+    assert all(row["power_instant_watts"] and row["energy_joules"] for row in rows)
+    (told,) = [one for one in running.metrics("telemetry.unsupported") if one.labels["field"] == "power_average_watts"]
+    assert told.labels["reason"] == "UNKNOWN"
+
+
 def test_the_samplers_own_cost_is_told(sampler):
     running = sampler("* gpus 2\n")
     running.wait_until_sampling(0, 1, rows=20)

@@ -19,7 +19,7 @@ TYPES = {
 
 def answering(monkeypatch, fill):
     def call(_handle, count, where):
-        return fill(where._obj, count.value)
+        return fill(where._obj, count)
 
     monkeypatch.setattr(kept_calls, "function", lambda name: call)
 
@@ -70,3 +70,53 @@ def test_a_library_that_is_not_there_has_no_functions(monkeypatch):
         assert kept_calls.function("nvmlInit_v2")() == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
     finally:
         kept_calls._library.cache_clear()
+
+
+WHOLE = {"a": (1, 300_000), "b": (3, 2**40)}  # type and number
+
+
+def left(monkeypatch, **others):
+    """What a call left, whose numbers are those of `WHOLE` or others; the fields that read it."""
+
+    def fill(cells, count):
+        for cell, (name, (kind, number)) in zip(cells, WHOLE.items(), strict=True):
+            kind, code, number = others.get(name, (kind, 0, number))
+            cell.valueType, cell.nvmlReturn, cell.value.ullVal = kind, code, number
+        return 0
+
+    answering(monkeypatch, fill)
+    fields = FieldValues(None, {"a": (1, 0), "b": (2, 0)})
+    assert fields.call() == 0
+    return fields, fields.taken()
+
+
+def test_what_several_calls_left_is_read_at_once(monkeypatch):
+    fields, first = left(monkeypatch)
+    _, second = left(monkeypatch, a=(1, 0, 2**32 + 5))  # of 32 bits, whatever else is in the union
+    assert fields.numbers([first, second]) == {"a": [300_000, 5], "b": [2**40] * 2}
+    assert {name: kept_calls.value_of(kind, bits) for name, kind, bits in fields.cells(second)} == {
+        "a": (5, 0),
+        "b": (2**40, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"a": (1, 3, 0)},  # an error
+        {"a": (1, 0, 2**32 - 1)},
+        {"a": (1, 0, 0)},
+        {"a": (4, 0, 300_000)},  # of another type than before
+        {"b": (3, 0, 2**63)},
+        {"b": (3, 0, 140_737_488_355_328)},
+        {"b": (3, 0, 2**32 - 1)},
+        {"b": (0, 0, 1)},
+        {"b": (42, 0, 1)},
+    ],
+)
+def test_what_is_odd_is_left_to_a_look_of_its_own(monkeypatch, odd):
+    fields, usual = left(monkeypatch)
+    _, other = left(monkeypatch, **odd)
+    assert fields.numbers([usual, usual]) is not None
+    assert fields.numbers([usual, other]) is None
+    assert fields.numbers([other]) is None

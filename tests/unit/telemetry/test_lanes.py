@@ -20,8 +20,10 @@ class Alarm:
     def __init__(self):
         self.rings = lambda: None
         self.timer = None
+        self.was_set = []
 
     def set(self, seconds):
+        self.was_set.append(seconds)
         if self.timer is not None:
             self.timer.cancel()
         self.timer = threading.Timer(seconds, self.rings) if seconds else None
@@ -49,7 +51,10 @@ class Played:
     def read_at(self, period_s):
         self.period_s = period_s
 
-    def power(self, due_ns):
+    def ask(self, due_ns):
+        return lambda: self.answer(due_ns)
+
+    def answer(self, due_ns):
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
         time.sleep(self.takes_s)
@@ -59,11 +64,12 @@ class Played:
         self.read_ns.append(time.monotonic_ns())
         return due_ns
 
-    def keep(self, given):
-        self.kept.append(given)
+    def keep(self, begin_ns, end_ns, answer):
+        assert begin_ns <= self.read_ns[-1] <= end_ns  # it is this member's own, and its last
+        self.kept.append(answer)
         return self.alive
 
-    def due(self):
+    def due(self, now_ns):
         return False
 
     def state(self):
@@ -143,6 +149,71 @@ def test_every_tick_is_either_read_or_counted_as_missed(made):
     for member in members:
         periods = (member.read_ns[-1] - member.read_ns[0]) / (member.period_s * 1e9)
         assert len(member.read_ns) + member.skipped == pytest.approx(periods, abs=4)
+        assert member.kept == sorted(set(member.kept))  # each tick once, by one thread or the other
+        assert len(member.kept) == len(member.read_ns)
+
+
+def test_once_all_lanes_have_ended_no_alarm_is_left():
+    """It would come as a signal, to a process whose handlers may be gone by then."""
+    stop, alarm = Stop(), Alarm()
+    lanes = Lanes(stop=stop, rng=random.Random(1), alarm=alarm.set)
+    members = [Played(), Played(0.2)]
+    for member in members:
+        lanes.add(member)
+    more(members, 2)
+    assert max(alarm.was_set) > 0
+    stop.set()
+    assert lanes.join(time.monotonic() + HANG_S)
+    assert alarm.was_set[-1] == 0
+
+
+class Moved(Played):
+    """While it is asked, another thread looks for lanes that are held up, and finds this one so."""
+
+    def __init__(self, lanes):
+        super().__init__()
+        self.lanes = lanes
+        self.looked = 0
+
+    def answer(self, due_ns):
+        (lane,) = [lane for lane in self.lanes.all if self in lane.members]
+        if len(self.read_ns) == 3:
+            lane.held_up_ns = 0
+            self.lanes.look()
+            self.looked += 1
+        return super().answer(due_ns)
+
+
+def test_what_a_lane_had_when_it_was_taken_over_is_taken_down_once(made):
+    before, moved, after = members = [Played(), Moved(made), Played()]
+    for member in members:
+        made.add(member)
+    more(members, 8)
+    assert moved.looked == 1
+    assert after.skipped >= 1
+    made.stop.set()
+    assert made.join(time.monotonic() + HANG_S)
+    for member in members:
+        assert len(member.kept) == len(set(member.kept)) == len(member.read_ns)
+        assert member.most_inside == 1
+    assert len(before.threads) == len(after.threads) == 2
+    assert len(moved.threads) == 1
+
+
+def test_a_call_that_raises_is_an_answer_and_the_others_are_asked(made):
+    class Raising(Played):
+        def answer(self, due_ns):
+            super().answer(due_ns)
+            raise ValueError("no one foresaw it")
+
+    bad, good = Raising(), Played()
+    made.add(bad)
+    made.add(good)
+    more([bad, good], 3)
+    made.stop.set()
+    assert made.join(time.monotonic() + HANG_S)
+    assert {type(answer) for answer in bad.kept} == {ValueError}
+    assert len(good.kept) == len(good.read_ns)
 
 
 def test_a_lane_whose_rounds_take_too_long_is_parted(made):

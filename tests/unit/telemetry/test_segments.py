@@ -186,7 +186,7 @@ VALUES = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=VALUES)
 def test_any_rows_come_back_equal(tmp_path, rows):
     path = tmp_path / "x.arrows"
