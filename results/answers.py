@@ -111,7 +111,8 @@ def _judged(run: RunTables) -> dict[str, dict[str, Any]]:
     """What was recorded of the judging, by trajectory."""
     found: dict[str, dict[str, Any]] = {}
     columns = ("native_name", "trajectory_id", "attributes_json")
-    spans = run.where("spans", columns, lambda batch: pc.equal(batch.column("native_name"), NATIVE_NAME))
+    few = ("native_name", "trajectory_id")
+    spans = run.where("spans", columns, lambda batch: pc.equal(batch.column("native_name"), NATIVE_NAME), text=few)
     for span in spans.to_pylist():
         if span["trajectory_id"] and span["attributes_json"]:
             found[span["trajectory_id"]] = json.loads(span["attributes_json"])

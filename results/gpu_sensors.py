@@ -12,7 +12,7 @@ from harness.protocol.power_sensors import AVERAGE_WINDOW_S, PowerSensor, sensor
 from results.gpu_series import BUSY_CLOCK, GpuReadings
 from results.power import Series
 from results.samples import read_gpus
-from results.stats import quantile
+from results.stats import quantiles
 from results.store import RunTables
 
 CLOCK_STEP = 0.20  # of the higher clock, between the 5th and 95th percentile of the readings of a GPU that is not idle
@@ -59,7 +59,7 @@ class GpuSensors:
         """Whether the clock stayed at levels more than CLOCK_STEP apart; single odd readings don't count."""
         first = np.searchsorted(self.clock.times, low, side="left")
         seen = self.clock.values[first : np.searchsorted(self.clock.times, high, side="right")]
-        slow, fast = quantile(seen, 0.05), quantile(seen, 0.95)
+        slow, fast = quantiles(seen, (0.05, 0.95))
         return slow is not None and fast is not None and fast - slow > CLOCK_STEP * fast
 
 

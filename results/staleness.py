@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.figure import Figures
-from results.stats import quantile, weighted_quantile
+from results.stats import quantiles, weighted_quantile
 from results.store import RunTables
 from results.tracks import UNKNOWN, Index, floats, ints
 
@@ -143,12 +143,13 @@ def _tokens(turns: TurnVersions, consumed: Mask, trained: Versions) -> tuple[Ver
 
 def _distribution(values: Versions) -> Distribution:
     known = values[~np.isnan(values)]
+    p50, p95 = quantiles(known, (0.5, 0.95))
     return Distribution(
         n=known.size,
         unknown=values.size - known.size,
         mean=float(known.mean()) if known.size else None,
-        p50=quantile(known, 0.5),
-        p95=quantile(known, 0.95),
+        p50=p50,
+        p95=p95,
         max=float(known.max()) if known.size else None,
     )
 

@@ -44,13 +44,24 @@ def quantile(values: Numbers, q: float) -> float | None:
     Raises:
         ValueError: `q` is not within 0..1.
     """
-    if not 0 <= q <= 1:
-        raise ValueError(f"q = {q}: allowed is 0..1")
+    return quantiles(values, (q,))[0]
+
+
+def quantiles(values: Numbers, shares: Sequence[float]) -> list[float | None]:
+    """`quantile` at several shares, for which the values are gone through once.
+
+    Raises:
+        ValueError: a share is not within 0..1.
+    """
+    for q in shares:
+        if not 0 <= q <= 1:
+            raise ValueError(f"q = {q}: allowed is 0..1")
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
-        return None
-    rank = max(math.ceil(q * data.size - 1e-9), 1) - 1
-    return float(np.partition(data, rank)[rank])
+        return [None for _ in shares]
+    ranks = [max(math.ceil(q * data.size - 1e-9), 1) - 1 for q in shares]
+    data = np.partition(data, ranks)
+    return [float(data[rank]) for rank in ranks]
 
 
 def weighted_quantile(values: Numbers, weights: Numbers, q: float) -> float | None:

@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from results.stats import quantile
+from results.stats import quantiles
 from results.store import RunTables
+from results.tracks import floats, ints
 
 CANCELLED = "cancelled"
 NOT_FOUND = "not_found"
 UNKNOWN = "unknown"
 SHOWN = 5  # requests that were not found, named
-_COLUMNS = ("host", "pid", "tool", "argument", "status", "start_ns", "end_ns", "planned_ns", "served_ns", "wire_bytes")
+_TEXTS = ("host", "tool", "status")
+_COLUMNS = (*_TEXTS, "pid", "start_ns", "end_ns", "planned_ns", "served_ns", "wire_bytes")
+_NAMED = ("tool", "argument", "start_ns")
 
 Floats = npt.NDArray[np.float64]
-Texts = npt.NDArray[np.object_]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,33 +93,71 @@ class ToolFigures:
 
 def tool_figures(run: RunTables) -> ToolFigures:
     """The figures of a run's tool calls."""
-    table = run.part("tool_calls", _COLUMNS)
-    status = table["status"].fill_null("")
-    calls = _Calls.of(table.filter(pc.not_equal(status, CANCELLED)))
-    missing = (calls.status == NOT_FOUND) & np.isnan(calls.planned)
-    first = calls.table.filter(pa.array(missing)).sort_by("start_ns").select(["tool", "argument"])
-    named = dict.fromkeys((row["tool"] or UNKNOWN, row["argument"] or "") for row in first.to_pylist())
+    every = _Calls.of(run.part("tool_calls", _COLUMNS))
+    calls = every.those(np.flatnonzero(every.status.number != every.status.number_of(CANCELLED)))
+    missing = np.flatnonzero((every.status.number == every.status.number_of(NOT_FOUND)) & np.isnan(every.planned))
     roles = {(row["host"], row["pid"]): row["role"] for row in _processes(run)}
+    beyond = _beyond_planned(calls), _beyond_served(calls)
     return ToolFigures(
         why_none=None if calls.took.size else "no tool call ended",
         calls=calls.took.size,
-        cancelled=table.num_rows - calls.took.size,
+        cancelled=every.took.size - calls.took.size,
         outcomes=tuple(_outcomes(calls)),
-        beyond_planned=_beyond_planned(calls),
-        beyond_served=_beyond_served(calls),
-        processes=tuple(_process(host, pid, roles.get((host, pid)), mine) for (host, pid), mine in _by_process(calls)),
-        not_found=int(missing.sum()),
-        not_found_first=tuple(named)[:SHOWN],
+        beyond_planned=beyond[0],
+        beyond_served=beyond[1],
+        processes=tuple(
+            ProcessOverhead(
+                host=host,
+                pid=pid,
+                role=roles.get((host, pid)),
+                calls=mine.took.size,
+                beyond_planned=beyond[0] if mine is calls else _beyond_planned(mine),
+                beyond_served=beyond[1] if mine is calls else _beyond_served(mine),
+            )
+            for host, pid, mine in _by_process(calls)
+        ),
+        not_found=missing.size,
+        not_found_first=_named(run, missing),
     )
+
+
+def _named(run: RunTables, rows: Ints) -> tuple[tuple[str, str], ...]:
+    """The first different tools and arguments of some calls, in order of time."""
+    if not rows.size:
+        return ()
+    asked = run.part("tool_calls", _NAMED).take(pa.array(rows)).sort_by("start_ns").select(["tool", "argument"])
+    return tuple(dict.fromkeys((row["tool"] or UNKNOWN, row["argument"] or "") for row in asked.to_pylist()))[:SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """A column of few different texts: the number of each row's, and what the numbers stand for; None: unknown."""
+
+    number: Ints
+    names: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "_Texts":
+        encoded = column.combine_chunks().dictionary_encode()
+        names = (*encoded.dictionary.to_pylist(), None)
+        return cls(ints(encoded.indices, len(names) - 1).astype(np.int64), names)
+
+    def number_of(self, name: str) -> int:
+        """-1 where no row has it."""
+        return self.names.index(name) if name in self.names else -1
+
+    def those(self, rows: Ints) -> "_Texts":
+        return _Texts(self.number[rows], self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Calls, a value each: durations in ns, NaN where unknown; texts as objects, None where unknown."""
+    """Calls, a value each: durations in ns, NaN where unknown."""
 
-    table: pa.Table
-    tool: Texts
-    status: Texts
+    host: _Texts
+    tool: _Texts
+    status: _Texts
+    pid: Ints
     took: Floats
     planned: Floats
     served: Floats
@@ -125,27 +165,27 @@ class _Calls:
 
     @classmethod
     def of(cls, table: pa.Table) -> "_Calls":
-        """The calls of some rows of the table."""
-        numbers = (
-            np.asarray(table[name].to_numpy(), dtype=np.float64) for name in ("planned_ns", "served_ns", "wire_bytes")
+        """The calls of the table."""
+        host, tool, status = (_Texts.of(table[name]) for name in _TEXTS)
+        took = (ints(table["end_ns"]) - ints(table["start_ns"])).astype(np.float64)
+        return cls(
+            host,
+            tool,
+            status,
+            ints(table["pid"]),
+            took,
+            *(floats(table[name]) for name in ("planned_ns", "served_ns", "wire_bytes")),
         )
-        # One object for each different text: comparing them then compares pointers first.
-        tool, status = (
-            np.array([*encoded.dictionary.to_pylist(), None], dtype=object)[
-                encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-            ]
-            for encoded in (table[name].combine_chunks().dictionary_encode() for name in ("tool", "status"))
-        )
-        tool[_is_none(tool) | (tool == "")] = UNKNOWN
-        took = (table["end_ns"].to_numpy() - table["start_ns"].to_numpy()).astype(np.float64)
-        return cls(table, tool, status, took, *numbers)
 
-    def those(self, rows: npt.NDArray[np.bool_]) -> "_Calls":
-        """Some of them."""
+    def those(self, rows: Ints) -> "_Calls":
+        """Some of them; all: the same."""
+        if rows.size == self.took.size:
+            return self
         return _Calls(
-            self.table,
-            self.tool[rows],
-            self.status[rows],
+            self.host.those(rows),
+            self.tool.those(rows),
+            self.status.those(rows),
+            self.pid[rows],
             self.took[rows],
             self.planned[rows],
             self.served[rows],
@@ -153,59 +193,44 @@ class _Calls:
         )
 
 
-def _is_none(texts: Texts) -> npt.NDArray[np.bool_]:
-    nothing: Any = None
-    return np.asarray(np.equal(texts, nothing), dtype=np.bool_)
-
-
 def _processes(run: RunTables) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = run.tables["processes"].select(["host", "pid", "role"]).to_pylist()
     return rows
 
 
-def _by_process(calls: _Calls) -> Iterator[tuple[tuple[str, int], _Calls]]:
-    hosts, pids = calls.table["host"], calls.table["pid"]
-    for host in sorted(pc.unique(hosts).to_pylist()):
-        of_host = pc.equal(hosts, host).to_numpy(zero_copy_only=False)
-        of_pid = pids.to_numpy()
-        for pid in np.unique(of_pid[of_host]).tolist():
-            yield (host, pid), calls.those(of_host & (of_pid == pid))
+def _by_process(calls: _Calls) -> Iterator[tuple[str, int, _Calls]]:
+    hosts = {
+        str(calls.host.names[number]): number for number in np.flatnonzero(np.bincount(calls.host.number)).tolist()
+    }
+    for host, number in sorted(hosts.items()):
+        of_host = calls.host.number == number
+        for pid in np.unique(calls.pid[of_host]).tolist():
+            yield host, pid, calls.those(np.flatnonzero(of_host & (calls.pid == pid)))
 
 
 def _outcomes(calls: _Calls) -> Iterator[Outcome]:
-    groups: dict[tuple[str, str | None], _Calls] = {}
-    totals = {}
-    for tool in dict.fromkeys(calls.tool):
-        of_tool = calls.tool == tool
-        totals[tool] = int(of_tool.sum())
-        for status in dict.fromkeys(calls.status[of_tool]):
-            with_status = _is_none(calls.status) if status is None else calls.status == status
-            groups[tool, status] = calls.those(of_tool & with_status)
+    # A tool may have no name, or an empty one: both are unknown.
+    names = [name or UNKNOWN for name in calls.tool.names]
+    tools = sorted(set(names))
+    tool = np.array([tools.index(name) for name in names], dtype=np.int64)[calls.tool.number]
+    statuses = calls.status.names
+    both = tool * len(statuses) + calls.status.number
+    sizes, totals = np.bincount(both).tolist(), np.bincount(tool).tolist()
+    found = [(*divmod(number, len(statuses)), size) for number, size in enumerate(sizes) if size]
     # Of each tool the good outcome first, then the failures by their number.
-    order = sorted(groups, key=lambda key: (key[0], key[1] != "ok", -groups[key].took.size, key[1] or ""))
-    for tool, status in order:
-        mine = groups[tool, status]
-        sizes = mine.wire_bytes[~np.isnan(mine.wire_bytes)]
+    found.sort(key=lambda each: (tools[each[0]], statuses[each[1]] != "ok", -each[2], statuses[each[1]] or ""))
+    for name, status, size in found:
+        mine = calls.those(np.flatnonzero(both == name * len(statuses) + status))
+        wire = mine.wire_bytes[~np.isnan(mine.wire_bytes)]
         yield Outcome(
-            tool=tool,
-            status=status,
-            calls=mine.took.size,
-            of=totals[tool],
+            tool=tools[name],
+            status=statuses[status],
+            calls=size,
+            of=totals[name],
             latency=_spread(mine.took),
             served=_spread(mine.served),
-            wire_bytes=int(sizes.sum()) if sizes.size else None,
+            wire_bytes=int(wire.sum()) if wire.size else None,
         )
-
-
-def _process(host: str, pid: int, role: str | None, calls: _Calls) -> ProcessOverhead:
-    return ProcessOverhead(
-        host=host,
-        pid=pid,
-        role=role,
-        calls=calls.took.size,
-        beyond_planned=_beyond_planned(calls),
-        beyond_served=_beyond_served(calls),
-    )
 
 
 def _beyond_planned(calls: _Calls) -> Spread:
@@ -218,7 +243,7 @@ def _beyond_served(calls: _Calls) -> Spread:
 
 def _spread(durations_ns: Floats) -> Spread:
     known = durations_ns[~np.isnan(durations_ns)]
-    p50, p99, most = (quantile(known, q) for q in (0.5, 0.99, 1.0))
+    p50, p99, most = quantiles(known, (0.5, 0.99, 1.0))
     return Spread(
         n=known.size,
         p50_ns=None if p50 is None else int(p50),
