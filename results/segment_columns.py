@@ -4,7 +4,7 @@ The buffers of a column are copied one behind the other, all those of one length
 bytes costs no more than the taking of one number does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ import pyarrow as pa
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+
+_BITS_OF = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 
 class OddError(Exception):
@@ -31,94 +33,116 @@ class Piece:
         self._begins = np.cumsum(rows) - rows
         self._count = int(rows.sum())
         self._alike = list(_alike(rows))
+        self._widths = -(-rows // 8)  # of the bits that say which rows have a value
 
     def column(self, buffer: int, kind: pa.DataType, known: Ints) -> pa.Array:
         """The column whose buffers begin with number `buffer`. `known`: how many values each message has of it.
+
+        Texts come dictionary-encoded: there are few, and each comes often.
 
         Raises:
             OddError: its buffers do not fit together.
         """
         bits = self._bits(buffer, known)
         if kind == pa.string():
-            values = self._texts(buffer + 1)
-        else:
-            values = [pa.py_buffer(self._blocks(self._places[:, buffer + 1], 8 * self._rows, buffer + 1))]
-        array = pa.Array.from_buffers(kind, self._count, [bits, *values], self._count - int(known.sum()))
-        if kind == pa.string():
-            try:
-                array.validate(full=True)
-            except pa.ArrowInvalid:
-                raise OddError from None
-        return array
+            return self._texts(buffer + 1, bits, self._count - int(known.sum()))
+        values = pa.py_buffer(self._blocks(self._places[:, buffer + 1], 8 * self._rows, buffer + 1))
+        return pa.Array.from_buffers(kind, self._count, [bits, values], self._count - int(known.sum()))
 
-    def nothing(self, buffer: int, kind: pa.DataType) -> None:
-        """Makes sure that a column without a value is whole, as one that has some.
+    def nothing(self, buffers: Sequence[int], kind: pa.DataType) -> None:
+        """Makes sure that columns of one kind without a value are whole, as those that have some.
 
         Raises:
-            OddError: it is not.
+            OddError: they are not.
         """
+        those = np.array(buffers, dtype=np.intp)
         if kind == pa.string():
-            self._texts(buffer + 1)
-        elif (self._lengths[:, buffer + 1] < 8 * self._rows).any():
+            for buffer in buffers:
+                self._letters(buffer + 1)
+        elif (self._lengths[:, those + 1] < 8 * self._rows[:, None]).any():
             raise OddError
-        self._bits(buffer, np.zeros_like(self._rows))
+        if (self._lengths[:, those] < self._widths[:, None]).any():
+            raise OddError
+        for rows, alike in self._alike:
+            if _packed(self._data, self._places[alike][:, those].ravel(), rows).any():
+                raise OddError
 
     def _bits(self, buffer: int, known: Ints) -> pa.Buffer | None:
         """Which rows have a value; None: all. A message all of whose rows have one may have no bits."""
         lacking = known < self._rows
         if not lacking.any():
             return None
-        width = -(-self._rows // 8)
-        if (self._lengths[lacking, buffer] < width[lacking]).any():
+        if (self._lengths[lacking, buffer] < self._widths[lacking]).any():
             raise OddError
-        empty = not known.any()
-        valid = np.ones(0 if empty else self._count, dtype=np.uint8)
+        valid = np.ones(self._count, dtype=np.uint8)
         for rows, those in self._alike:
             those = those[lacking[those]]
-            packed = _taken(self._data, self._places[those, buffer], -(-rows // 8))
-            if empty and not packed.any():
-                continue
-            each = np.unpackbits(packed, axis=1, count=rows, bitorder="little")
-            if (each.sum(axis=1, dtype=np.int64) != known[those]).any():
+            packed = _packed(self._data, self._places[those, buffer], rows)
+            if (_BITS_OF[packed].sum(axis=1, dtype=np.int64) != known[those]).any():
                 raise OddError
-            if not empty:  # bits past the last row are of no row
-                _put(valid, self._begins[those], each)
-        return None if empty else pa.py_buffer(np.packbits(valid, bitorder="little"))
+            _put(valid, self._begins[those], np.unpackbits(packed, axis=1, count=rows, bitorder="little"))
+        return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
     def _blocks(self, places: Ints, widths: Ints, buffer: int) -> Bytes:
         """The first `widths` bytes from `places` of each message, one behind the other: they lie in that buffer."""
         if (self._lengths[:, buffer] < places - self._places[:, buffer] + widths).any():
             raise OddError
+        alike = list(_alike(widths))
+        if len(alike) == 1 and alike[0][1].size == widths.size:
+            return taken(self._data, places, alike[0][0]).ravel()
         begins = np.cumsum(widths) - widths
         found = np.empty(int(widths.sum()), dtype=np.uint8)
-        for width, those in _alike(widths):
-            _put(found, begins[those], _taken(self._data, places[those], width))
+        for width, those in alike:
+            _put(found, begins[those], taken(self._data, places[those], width))
         return found
 
-    def _texts(self, buffer: int) -> list[pa.Buffer]:
-        """The offsets and the letters of a column of texts."""
+    def _texts(self, buffer: int, bits: pa.Buffer | None, nulls: int) -> pa.DictionaryArray:
+        """A column of texts, of which those in `bits` are there (None: all)."""
+        letters, within = self._letters(buffer)
+        size = letters.size // self._count
+        # One text in all rows, as the name of the host: nothing is made of any row.
+        alike = all((each == size * np.arange(1, each.shape[1] + 1)).all() for _, each, _ in within)
+        if nulls == 0 and alike and (letters[size:] == letters[: letters.size - size]).all():
+            try:
+                only = pa.array([bytes(letters[:size]).decode()], pa.string())
+            except UnicodeDecodeError:
+                raise OddError from None
+            return pa.DictionaryArray.from_arrays(np.zeros(self._count, np.int32), only)
+        offsets = np.zeros(self._count + 1, dtype=np.int32)
+        for those, each, begins in within:
+            ends = (each + begins[:, None]).astype(np.int32)
+            _put(offsets[1:].view(np.uint8), 4 * self._begins[those], ends.view(np.uint8))
+        buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(letters)]
+        array = pa.Array.from_buffers(pa.string(), self._count, buffers, nulls)
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            raise OddError from None
+        return array.dictionary_encode()
+
+    def _letters(self, buffer: int) -> tuple[Bytes, list[tuple[Ints, npt.NDArray[np.int32], Ints]]]:
+        """All letters of a column of texts.
+
+        And of the messages of each number of rows: which they are, where the texts of each end within its letters, and
+        where its letters begin.
+        """
         if (self._lengths[:, buffer] < 4 * (self._rows + 1)).any():
             raise OddError
-        first = np.empty_like(self._rows)
+        first = np.zeros_like(self._rows)
         sizes = np.zeros_like(self._rows)
-        offsets = np.zeros(self._count + 1, dtype=np.int32)
         within: list[tuple[Ints, npt.NDArray[np.int32]]] = []
         for rows, those in self._alike:
-            each = _taken(self._data, self._places[those, buffer], 4 * (rows + 1)).view("<i4")
+            each = taken(self._data, self._places[those, buffer], 4 * (rows + 1)).view("<i4")
             if (np.diff(each, axis=1) < 0).any() or (each[:, 0] < 0).any():
                 raise OddError
             first[those] = each[:, 0]
             sizes[those] = each[:, -1] - each[:, 0]
             within.append((those, each[:, 1:] - each[:, :1]))
-        first[self._rows == 0] = 0
         letters = self._blocks(self._places[:, buffer + 1] + first, sizes, buffer + 1)
         if letters.size >= 2**31:
             raise OddError
         begins = np.cumsum(sizes) - sizes
-        for those, each in within:
-            ends = (each + begins[those, None]).astype(np.int32)
-            _put(offsets[1:].view(np.uint8), 4 * self._begins[those], ends.view(np.uint8))
-        return [pa.py_buffer(offsets), pa.py_buffer(letters)]
+        return letters, [(those, each, begins[those]) for those, each in within]
 
 
 def _alike(sizes: Ints) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
@@ -128,12 +152,20 @@ def _alike(sizes: Ints) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
             yield int(size), np.flatnonzero(sizes == size)
 
 
+def _packed(data: Bytes, places: Ints, rows: int) -> Bytes:
+    """The bits of so many rows at each place, a row of bytes each; bits past the last are of no row, and 0 here."""
+    packed = taken(data, places, -(-rows // 8))
+    if rows % 8:
+        packed[:, -1] &= (1 << rows % 8) - 1
+    return packed
+
+
 def _everywhere(data: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
     """What lies in each place of the data, `width` bytes long."""
     return np.ndarray(max(0, data.size - width + 1), f"V{width}", data, strides=(1,))
 
 
-def _taken(data: Bytes, places: Ints, width: int) -> Bytes:
+def taken(data: Bytes, places: Ints, width: int) -> Bytes:
     """The bytes of each place, a row each."""
     if not places.size:
         return np.empty((0, width), dtype=np.uint8)

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from results.schema import SAMPLES
-from results.segment_columns import Bytes, Ints, OddError, Piece
+from results.segment_columns import Bytes, Ints, OddError, Piece, taken
+from results.texts import encoded, texts_as
 
 PIECE_BYTES = 16 * 2**20
 MANY_NULLS = 2**18
@@ -25,6 +26,8 @@ _HEAD = struct.Struct("<iI")  # continuation marker, length of the metadata
 _CONTINUATION = -1
 _RECORD_BATCH = 3  # MessageHeader of Message.fbs
 _KINDS = (pa.string(), pa.int64(), pa.float64())
+
+ENCODED = encoded(SAMPLES)
 
 Data = bytes | bytearray
 
@@ -42,8 +45,8 @@ class _Layout:
 
     size: int
     head: bytes  # what a message begins with, up to the length of its body, if that says where this lies
-    fixed: Ints  # places
-    template: Bytes  # what is there
+    fixed: Bytes  # all ones where the bytes of the template are to be, else 0
+    template: Bytes
     body: int
     length: int
     nodes: int
@@ -53,7 +56,7 @@ class _Layout:
 
 
 def pieces(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
-    """The whole batches of a segment, many at a time, in the columns of today, as far as those have a value.
+    """The whole batches of a segment, many at a time, in the columns of `ENCODED`, as far as those have a value.
 
     Raises:
         CutError: after the last whole batch, where the file is cut or damaged.
@@ -119,12 +122,14 @@ def _messages(data: Data, length: int, layout: _Layout | None) -> tuple[list[int
     header += _HEAD.size
     in_header += _HEAD.size
     while at + _HEAD.size <= length:
-        if head and at + header <= length and data.startswith(head, at):
+        while head and at + header <= length and data.startswith(head, at):
             end = at + header + _I64(data, at + in_header)[0]
-            if at + header <= end <= length:
-                starts.append(at)
-                at = end
-                continue
+            if not at + header <= end <= length:
+                break
+            starts.append(at)
+            at = end
+        if at + _HEAD.size > length:
+            break
         marker, size = _HEAD.unpack_from(data, at)
         if marker != _CONTINUATION or size <= 0:
             return starts, at, False
@@ -184,20 +189,18 @@ def _layout(data: Data, start: int) -> _Layout:
     except (struct.error, IndexError):
         raise OddError from None
     numbers = [(body, 8), (length, 8), (nodes + 4, 16 * counts[0]), (buffers + 4, 16 * counts[1])]
-    fixed = np.ones(size, dtype=np.bool_)
+    fixed = np.full(size, 255, dtype=np.uint8)
     for place, width in numbers:
         if not meta <= place <= meta + size - width:
             raise OddError
-        fixed[place - meta : place - meta + width] = False
-    template = np.frombuffer(data, np.uint8, size, meta).copy()
-    places = np.flatnonzero(fixed)
+        fixed[place - meta : place - meta + width] = 0
     tables = (root, root - _I32(data, root)[0])
     found_by_head = all(meta <= place < body for place in tables) and body < min(place for place, _ in numbers[1:])
     return _Layout(
         size=size,
         head=bytes(data[start:body]) if found_by_head else b"",
-        fixed=places,
-        template=template[places],
+        fixed=fixed,
+        template=np.frombuffer(data, np.uint8, size, meta).copy(),
         body=body - meta,
         length=length - meta,
         nodes=nodes + 4 - meta,
@@ -223,20 +226,21 @@ def _plain(begin: bytes, part: bytes, rows: int) -> Iterator[pa.Table]:
     except (pa.ArrowException, OSError, ValueError) as error:
         trouble = error
     if found:
-        yield pa.Table.from_batches(found, schema=SAMPLES)
+        yield texts_as(pa.Table.from_batches(found, schema=SAMPLES), ENCODED)
     if trouble is not None:
         raise CutError(trouble, rows + sum(batch.num_rows for batch in found))
 
 
-def whole(tables: Iterable[pa.Table]) -> pa.Table:
-    """Pieces as one table with every column: one that a piece lacks is null there."""
-    table = pa.concat_tables([SAMPLES.empty_table().select(["host", "mono_ns"]), *tables], promote_options="default")
+def whole(tables: Iterable[pa.Table], schema: pa.Schema = SAMPLES) -> pa.Table:
+    """Pieces as one table with every column of `schema`: one that a piece lacks is null there."""
+    begin = schema.empty_table().select(["host", "mono_ns"])
+    table = pa.concat_tables([begin, *(texts_as(one, schema) for one in tables)], promote_options="default")
     there = set(table.column_names)
     columns = [
         table[field.name] if field.name in there else _nulls(field.type, table.num_rows).slice(0, table.num_rows)
-        for field in SAMPLES
+        for field in schema
     ]
-    return pa.Table.from_arrays(columns, schema=SAMPLES)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 @lru_cache(maxsize=8)
@@ -271,9 +275,7 @@ def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout)
     sizes = data[at[:, None] - 4 + np.arange(4)].view("<u4").ravel()
     if (sizes != layout.size).any():
         raise OddError
-    meta = np.lib.stride_tricks.sliding_window_view(data, layout.size)[at]
-    if not (meta[:, layout.fixed] == layout.template).all():
-        raise OddError
+    meta = taken(data, at, layout.size)
 
     def numbers(place: int, count: int) -> Ints:
         return meta[:, place : place + 8 * count].copy().view("<i8")
@@ -281,15 +283,20 @@ def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout)
     rows, body = numbers(layout.length, 1).ravel(), numbers(layout.body, 1).ravel()
     nodes = numbers(layout.nodes, 2 * layout.node_count).reshape(len(starts), -1, 2)
     buffers = numbers(layout.buffers, 2 * layout.buffer_count).reshape(len(starts), -1, 2)
+    meta ^= layout.template
+    meta &= layout.fixed
+    if meta.max():
+        raise OddError
     offsets, lengths = buffers[:, :, 0], buffers[:, :, 1]
     good = (rows >= 0).all() and (nodes[:, :, 0] == rows[:, None]).all() and layout.node_count == len(schema)
     good = good and ((nodes[:, :, 1] >= 0) & (nodes[:, :, 1] <= rows[:, None])).all()
-    good = good and ((offsets >= 0) & (lengths >= 0) & (offsets % 8 == 0) & (offsets + lengths <= body[:, None])).all()
+    good = good and ((offsets >= 0) & (lengths >= 0) & (offsets & 7 == 0) & (offsets + lengths <= body[:, None])).all()
     wanted = sum(3 if field.type == pa.string() else 2 for field in schema)
     if not good or wanted != layout.buffer_count:
         raise OddError
     piece = Piece(data, rows, (at + layout.size)[:, None] + offsets, lengths)
     columns: dict[str, pa.Array] = {}
+    without: dict[pa.DataType, list[int]] = {}  # a value, by type: the numbers of their first buffers
     number = 0
     for place, field in enumerate(schema):
         known = rows - nodes[:, place, 1]
@@ -298,7 +305,9 @@ def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout)
         elif rows.any():
             if not field.nullable:
                 raise OddError
-            piece.nothing(number, field.type)
+            without.setdefault(field.type, []).append(number)
         number += 3 if field.type == pa.string() else 2
-    fields = [field for field in SAMPLES if field.name in columns]
+    for kind, begins in without.items():
+        piece.nothing(begins, kind)
+    fields = [field for field in ENCODED if field.name in columns]
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in fields], schema=pa.schema(fields))
