@@ -22,6 +22,7 @@ from results.attributes import FLAG_ATTRIBUTES, TEXT_ATTRIBUTES
 from results.reading import INT_LIMIT
 
 LEAST_LINES = 64  # fewer are read as quickly one by one
+BLOCK_BYTES = 2**20  # parsed by one thread at a time, while a processor's own cache holds them
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
@@ -122,7 +123,7 @@ def read(kind: Kind, lines: pa.LargeBinaryArray, numbers: npt.NDArray[np.int64])
         pa.Array.from_buffers(pa.large_string(), len(lines), [None, offsets, data]).validate(full=True)  # UTF-8
         table = pyarrow.json.read_json(
             pa.BufferReader(data),
-            read_options=pyarrow.json.ReadOptions(block_size=data.size + 1),
+            read_options=pyarrow.json.ReadOptions(block_size=max(BLOCK_BYTES, _longest(offsets, len(lines)))),
             parse_options=pyarrow.json.ParseOptions(
                 explicit_schema=kind.schema, newlines_in_values=False, unexpected_field_behavior="infer"
             ),
@@ -135,6 +136,11 @@ def read(kind: Kind, lines: pa.LargeBinaryArray, numbers: npt.NDArray[np.int64])
     if any(table[name].null_count for name in kind.required) or not _sound(kind, table):
         return None
     return Bulk(kind, table, numbers)
+
+
+def _longest(offsets: pa.Buffer, lines: int) -> int:
+    """A block that has room for each of so many lines: Arrow refuses one that is longer than two of them."""
+    return int(np.diff(np.frombuffer(offsets, np.int64, lines + 1)).max(initial=0)) + 1
 
 
 def _sound(kind: Kind, table: pa.Table) -> bool:

@@ -1,9 +1,12 @@
 """From the events, samples and meta.json of a run folder to its tables, however the run ended."""
 
 from collections import Counter
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
@@ -22,9 +25,21 @@ from results.reading import EventFile, OnAxis
 from results.recorded import Recorded
 from results.rows import Rows
 from results.sample_table import write_samples
-from results.schema import empty, with_metadata
+from results.schema import TABLES, empty, with_metadata
 from results.status import read_meta
-from results.store import COMPUTED, RunTables, StoredTables, load_spec, run_id_of, table_path, tables_dir, write_table
+from results.store import (
+    BATCH_ROWS,
+    COMPUTED,
+    RunTables,
+    StoredTables,
+    load_spec,
+    run_id_of,
+    table_path,
+    tables_dir,
+    write_table,
+)
+from results.table_writing import sync_folder
+from results.texts import texts_as
 
 
 def collect(run_dir: Path) -> RunTables:
@@ -51,54 +66,115 @@ def collect(run_dir: Path) -> RunTables:
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
         table_path(run_dir, name).unlink(missing_ok=True)
-    recorded = Recorded(run_id, defects, compared=frozenset(clocks.clocks))
+    with _from_malloc(), TemporaryDirectory(dir=tables_dir(run_dir), prefix=".new-") as staging:
+        tables = _written(Path(staging), _Run(run_dir, run_id, spec, meta, clocks, defects))
+        for name in COMPUTED:
+            table_path(run_dir, name).unlink(missing_ok=True)
+        for name in (*tables, "samples"):  # together, when all of them are whole
+            (Path(staging) / table_path(run_dir, name).name).replace(table_path(run_dir, name))
+        sync_folder(tables_dir(run_dir))
+    tables |= {name: empty(name) for name in COMPUTED}
+    # Of many rows, they are read again where someone asks for them.
+    stored = {"samples", *(name for name, table in tables.items() if table.num_rows > BATCH_ROWS)}
+    ready = {
+        name: with_metadata(name, texts_as(table, TABLES[name]), run_id)
+        for name, table in tables.items()
+        if name not in stored
+    }
+    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, stored, ready))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What is known before its events and samples are read."""
+
+    run_dir: Path
+    run_id: str
+    spec: RunSpec
+    meta: Mapping[str, Any]
+    clocks: Clocks
+    defects: Defects
+
+
+def _written(folder: Path, run: _Run) -> dict[str, pa.Table]:
+    """Makes and writes all tables into `folder`, the samples too, which are not among those that it returns."""
+    recorded = Recorded(run.run_id, run.defects, compared=frozenset(run.clocks.clocks))
     stop = Event()
-    # Beside each other: neither holds Python's lock for much of its time, Arrow and NumPy do the work.
-    with ThreadPoolExecutor(1) as beside:
-        target = table_path(run_dir, "samples")
-        writing = beside.submit(write_samples, run_dir / "samples", target, run_id, clocks, stop)
+    tables: dict[str, pa.Table] = {}
+    writing: list[Future[None]] = []
+    # Beside each other: none holds Python's lock for much of its time, Arrow and NumPy do the work.
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(2) as writers:
+
+        def write(made: Mapping[str, pa.Table]) -> None:
+            tables.update(made)
+            for name, table in made.items():
+                writing.append(writers.submit(write_table, folder / f"{name}.parquet", name, table, run.run_id))
+
+        sampling = beside.submit(
+            write_samples, run.run_dir / "samples", folder / "samples.parquet", run.run_id, run.clocks, stop
+        )
         try:
-            tables = _event_tables(run_dir, recorded, spec, clocks.event)
-            engine_samples, cut = read_engine_samples(run_dir / "samples" / "engines")
-            samples = writing.result()
+            write(_event_tables(run.run_dir, recorded, run.clocks.event))
+            write({"trajectories": _trajectories(recorded, tables, run.spec)})
+            engine_samples, cut = read_engine_samples(run.run_dir / "samples" / "engines")
+            samples = sampling.result()
+            for problem in (*samples.problems, *(f"engines/{one}" for one in cut)):
+                run.defects.add("damaged_samples", f"samples/{problem}")
+            for kind, message in run.defects.rows():
+                recorded.add_failure(kind, message)
+            machine = run.meta.get("machine")
+            controller = _text_of(machine, "host") if isinstance(machine, dict) else None
+            write(
+                {
+                    "failures": recorded.failures.table("mono_ns"),
+                    "engine_samples": run.clocks.table(engine_samples),
+                    "hosts": run.clocks.hosts(tables["processes"], samples.by_host, controller),
+                    "runs": runs_table(run.run_id, run.spec, run.meta),
+                }
+            )
+            for one in writing:
+                one.result()
         except BaseException:
             stop.set()  # at Ctrl-C too: the file that was begun is removed
+            for one in writing:
+                one.cancel()
             raise
-    for problem in (*samples.problems, *(f"engines/{one}" for one in cut)):
-        defects.add("damaged_samples", f"samples/{problem}")
-    for kind, message in defects.rows():
-        recorded.add_failure(kind, message)
-    tables["failures"] = recorded.failures.table("mono_ns")
-    tables["engine_samples"] = clocks.table(engine_samples)
-    machine = meta.get("machine")
-    controller = _text_of(machine, "host") if isinstance(machine, dict) else None
-    tables["hosts"] = clocks.hosts(tables["processes"], samples.by_host, controller)
-    tables["runs"] = runs_table(run_id, spec, meta)
-    tables_dir(run_dir).mkdir(exist_ok=True)
-    for name in COMPUTED:
-        table_path(run_dir, name).unlink(missing_ok=True)
-    for name, table in tables.items():
-        write_table(table_path(run_dir, name), name, table, run_id)
-    tables |= {name: empty(name) for name in COMPUTED}
-    ready = {name: with_metadata(name, table, run_id) for name, table in tables.items()}
-    return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, ("samples",), ready))
+    return tables
 
 
-def _event_tables(run_dir: Path, recorded: Recorded, spec: RunSpec, on_axis: OnAxis) -> dict[str, pa.Table]:
-    """What the events give, failures aside: more of those may be found elsewhere."""
+@contextmanager
+def _from_malloc() -> Iterator[None]:
+    """Arrow takes its memory from malloc meanwhile.
+
+    Its own allocators give what is freed back to the system at once, or map each large buffer anew: a collection fills
+    and frees tens of GB, and having every page of them cleared again was an eighth of its CPU time.
+    """
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+
+
+def _event_tables(run_dir: Path, recorded: Recorded, on_axis: OnAxis) -> dict[str, pa.Table]:
+    """What the events give without any joining, failures aside: more of those may be found elsewhere."""
     for path in sorted((run_dir / "events").glob("*.jsonl")):
         recorded.take_file(EventFile(path, on_axis))
-    tables = recorded.finish()
+    return recorded.finish()
+
+
+def _trajectories(recorded: Recorded, tables: Mapping[str, pa.Table], spec: RunSpec) -> pa.Table:
+    report = recorded.defects.add
     add_open_trajectories(
         recorded.trajectories, recorded.closed, tables["opens"], tables["turns"], tables["tool_calls"]
     )
-    trajectories = recorded.trajectories.table("start_ns")
-    report = recorded.defects.add
-    tables["trajectories"] = join_trajectories(trajectories, tables["steps"], Plans(spec), report)
+    found = recorded.trajectories.table("start_ns")
+    joined = join_trajectories(found, tables["steps"], Plans(spec), report)
     for step, count in sorted(Counter(tables["steps"]["step"].to_pylist()).items()):
         if count > 1:
             report("duplicate_step", f"step {step} was recorded {count} times")
-    return tables
+    return joined
 
 
 def runs_table(run_id: str, spec: RunSpec, meta: Mapping[str, Any]) -> pa.Table:

@@ -38,7 +38,7 @@ def add_open_trajectories(rows: Rows, closed: set[str], opens: pa.Table, turns: 
     for row in opens.filter(pc.is_valid(opens["trajectory_id"])).to_pylist():
         _earliest(starts, row, closed)
     for which, table in enumerate((turns, tools)):
-        unknown = pc.invert(pc.is_in(table["trajectory_id"], pa.array(sorted(closed), pa.string())))
+        unknown = pc.invert(pc.is_in(table["trajectory_id"], pa.array(list(closed), pa.string())))
         for row in table.filter(unknown).to_pylist():
             _earliest(starts, row, closed)
             by_id[row["trajectory_id"]][which].append(row)
@@ -82,21 +82,26 @@ def join_trajectories(recorded: pa.Table, steps: pa.Table, plans: Plans, report:
     """
     names: list[str] = recorded["trajectory_id"].to_pylist()
     ends: list[int | None] = recorded["end_ns"].to_pylist()
-    for name, count in sorted(Counter(names).items()):
-        if count > 1:
-            report("duplicate_trajectory", f"trajectory {name} was recorded {count} times; all rows are kept")
-    where: dict[str, list[int]] = defaultdict(list)
-    for index, name in enumerate(names):
-        where[name].append(index)
+    where = dict(zip(names, range(len(names)), strict=True))  # the last row of each
+    several: dict[str, list[int]] = {}  # rows of a name that has more
+    if len(where) < len(names):
+        for name, count in sorted(Counter(names).items()):
+            if count > 1:
+                report("duplicate_trajectory", f"trajectory {name} was recorded {count} times; all rows are kept")
+                several[name] = []
+        for index, name in enumerate(names):
+            if name in several:
+                several[name].append(index)
     joined: dict[str, list[int | None]] = {column: [None] * len(names) for column in JOINED}
 
     def row_of(name: str, step: Mapping[str, Any], what: str) -> int | None:
-        rows = where.get(name)
-        if rows is None:
+        row = where.get(name)
+        if row is None:
             report("unknown_trajectory", f"step {step['step']} {what} trajectory {name}, which was never recorded")
             return None
-        done = [(end, row) for row in rows if (end := ends[row]) is not None and end <= step["end_ns"]]
-        return max(done)[1] if done else rows[-1]
+        rows = several.get(name, ())
+        done = [(end, one) for one in rows if (end := ends[one]) is not None and end <= step["end_ns"]]
+        return max(done)[1] if done else row
 
     for step in steps.select(["step", "trained_at", "end_ns", "trajectory_ids", "dropped_ids"]).to_pylist():
         for name in step["trajectory_ids"]:
@@ -123,6 +128,8 @@ def join_trajectories(recorded: pa.Table, steps: pa.Table, plans: Plans, report:
 
 
 def _plan(recorded: pa.Table, plans: Plans, joined: Mapping[str, list[int | None]]) -> None:
+    if plans.why_none is not None:
+        return
     prompts: Sequence[int | None] = recorded["prompt"].to_pylist()
     samples: Sequence[int | None] = recorded["sample"].to_pylist()
     for row, (prompt, sample) in enumerate(zip(prompts, samples, strict=True)):

@@ -86,8 +86,8 @@ class EventFile:
                 if found is not None:
                     yield found
 
-    def blocks(self, size: int, mark: bytes) -> Iterator[tuple[int, pa.LargeBinaryArray, bool]]:
-        """The lines of the file, `size` bytes at a time: number of the first, lines, whether `mark` may be in them.
+    def blocks(self, size: int) -> Iterator[tuple[int, pa.LargeBinaryArray]]:
+        """The lines of the file, `size` bytes at a time: number of the first, lines.
 
         Each line comes with the newline that ends it. The lines lie in a buffer that the next block is read into:
         what is to stay must be copied.
@@ -105,12 +105,12 @@ class EventFile:
                 held += more
                 if end:
                     lines = lines_of(buffer, end)
-                    yield self.lines + 1, lines, buffer.find(mark, 0, end) >= 0
+                    yield self.lines + 1, lines
                     self.lines += len(lines)
                     held -= end
                     buffer[:held] = buffer[end : end + held]
         if held:
-            yield self.lines + 1, lines_of(buffer, held), True
+            yield self.lines + 1, lines_of(buffer, held)
             self.lines += 1
 
     def line(self, raw: bytes, number: int) -> tuple[Process, Event] | None:

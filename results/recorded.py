@@ -2,9 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.events import Event, Failure, Gate, Metric, Open, Scalar, Span, Step, Trajectory
@@ -12,6 +10,7 @@ from harness.protocol.phases import SYNC_ATTRIBUTES, TOOL_ATTRIBUTES, TURN_ATTRI
 from results import bulk
 from results.attributes import odd, to_json
 from results.defects import Defects
+from results.event_parts import Part, parts
 from results.joins import RECORDED
 from results.reading import EventFile, Process, checked
 from results.rows import Rows
@@ -21,9 +20,6 @@ SAME_CLOCK_NS = 50_000_000  # hosts whose anchors differ by less share a clock, 
 # Line, number of an open, and what it opened (as an event, or its line); None: it ended.
 Changes = list[tuple[int, int, Open | bytes | None]]
 Opens = dict[tuple[int, int], Open | bytes]
-
-BLOCK_BYTES = 8 * 2**20  # of an events file, read at once
-_HELLO = b'"hello"'
 
 # What the tables are sorted by; rows of one instant stay in the order of the files' names and their lines.
 SORT_KEYS: Mapping[str, str | None] = {
@@ -38,6 +34,10 @@ SORT_KEYS: Mapping[str, str | None] = {
     "opens": "start_ns",
 }
 
+# Columns of the tables with the most rows that hold few different texts: these come dictionary-encoded.
+_FEW = ("host", "role", "phase", "native_name", "pool", "unit", "engine", "stop_reason", "tool", "status")
+FEW_TEXTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(("spans", "turns", "tool_calls"), (*_FEW, "attributes_json"))
+
 
 class Recorded:
     """The rows of one run, growing file by file."""
@@ -47,7 +47,7 @@ class Recorded:
         self.run_id = run_id
         self.compared = compared
         self.defects = defects
-        self.rows = {name: Rows(name) for name in SORT_KEYS}
+        self.rows = {name: Rows(name, texts=FEW_TEXTS.get(name, ())) for name in SORT_KEYS}
         self.failures = Rows("failures")
         self.trajectories = Rows("trajectories", RECORDED)
         self.closed: set[str] = set()  # trajectories that have an end
@@ -58,13 +58,8 @@ class Recorded:
     def take_file(self, file: EventFile) -> None:
         """Reads one events file to its end."""
         opens: Opens = {}
-        for first, lines, has_hello in file.blocks(BLOCK_BYTES, _HELLO):
-            begin = 0
-            hellos = pc.indices_nonzero(pc.match_substring(lines, _HELLO.decode())).to_pylist() if has_hello else []
-            for place in [*hellos, len(lines)]:
-                if place > begin:  # the lines of one process
-                    self._take_lines(file, first + begin, lines.slice(begin, place - begin), opens)
-                begin = place
+        for part in parts(file, self.compared):
+            self._take_part(file, part, opens)
         for (number, _), event in opens.items():
             self._opens.append((file.processes[number - 1], _opened(event)))
         for process in file.processes:
@@ -75,26 +70,15 @@ class Recorded:
             share = f"{file.damaged} of {file.lines} lines cut or damaged"
             self.add_failure("damaged_lines", f"events/{file.path.name}: {share}, first {file.first_damage}")
 
-    def _take_lines(self, file: EventFile, first: int, lines: pa.LargeBinaryArray, opens: Opens) -> None:
+    def _take_part(self, file: EventFile, part: Part, opens: Opens) -> None:
         """Takes lines of one process; `opens` is what it began and did not end, by its number and that of the open."""
         changes: Changes = []  # line, number of an open, None: it ended
-        begin = lines[0].as_py()
-        if _HELLO in begin:  # it says which process this is
-            self._take_line(file, first, begin, changes)
-            first, lines = first + 1, lines.slice(1)
-        # A host whose clock was compared is taken line by line: its times are brought to the run's axis there.
-        kinds = np.full(len(lines), -1, np.int8) if file.host in self.compared else bulk.kinds_of(lines)
-        alone = kinds < 0
-        for place, kind in enumerate(bulk.KINDS):
-            where = np.flatnonzero(kinds == place)
-            those = lines.take(pa.array(where))
-            found = bulk.read(kind, those, where + first) if where.size >= bulk.LEAST_LINES else None
-            if found is None:
-                alone[where] = True
-            else:
-                self._take_bulk(file.process(), found, those, changes)
-        for at in np.flatnonzero(alone).tolist():
-            self._take_line(file, first + at, lines[at].as_py(), changes)
+        if part.hello:  # before what is read together: that is of this process
+            self._take_line(file, *part.alone.pop(0), changes)
+        for found, lines in part.read:
+            self._take_bulk(file.process(), found, lines, changes)
+        for number, line in part.alone:
+            self._take_line(file, number, line, changes)
         process = len(file.processes)
         for _, open_id, event in sorted(changes, key=lambda change: change[0]):
             if event is None:
