@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from results.counters import CounterCheck, check_counters
 from results.joins import OPEN
-from results.plans import Plans, planned_ns
+from results.plans import CACHED_PLANS, Plans, planned_ns
 from results.stats import quantile
 from results.store import RunTables
 from results.tracks import floats
@@ -38,7 +39,7 @@ DISTORTED_SHARE = 0.05  # of the planned latency: nor does this
 
 _COLUMNS = (
     *("trajectory_id", "prompt", "sample", "status", "end_ns", "turns", "tool_calls"),
-    *("prompt_tokens", "generated_tokens", "observation_tokens"),
+    *("prompt_tokens", "generated_tokens", "observation_tokens", "step_consumed"),
 )
 _TURN_COLUMNS = ("turn", "prompt_tokens", "generated_tokens")
 _CALL_COLUMNS = ("turn", "tool", "status", "planned_ns", "observation_tokens", "start_ns", "end_ns")
@@ -132,11 +133,12 @@ class _Groups:
             self._where[name] = (begin, count)
             begin += count
 
-    def of(self, name: str) -> list[dict[str, Any]]:
-        """Its rows; empty when it has none."""
-        begin, count = self._where.get(name, (0, 0))
-        rows: list[dict[str, Any]] = self._table.slice(begin, count).to_pylist()
-        return rows
+    def of(self, names: Sequence[str]) -> list[list[dict[str, Any]]]:
+        """The rows of each; empty where it has none. They are made together: what a table's rows cost is the call."""
+        places = [self._where.get(name, (0, 0)) for name in names]
+        wanted = np.concatenate([np.arange(begin, begin + count) for begin, count in places])
+        rows = iter(self._table.take(pa.array(wanted, pa.int64())).to_pylist())
+        return [list(islice(rows, count)) for _, count in places]
 
 
 def check_adherence(run: RunTables) -> Adherence:
@@ -148,9 +150,12 @@ def check_adherence(run: RunTables) -> Adherence:
     tally = _Tally(imposed=run.spec.tools == MOCK, replay=run.spec.tools == REPLAY)
     if why_none is None:
         turns, calls = _Groups(run.tables["turns"], _TURN_COLUMNS), _Groups(run.tables["tool_calls"], _CALL_COLUMNS)
-        for batch in trajectories.select([*_COLUMNS]).to_batches(max_chunksize=4096):
-            for row in batch.to_pylist():
-                tally.compare(row, plans, turns.of(row["trajectory_id"]), calls.of(row["trajectory_id"]), last_end_ns)
+        for batch in trajectories.select([*_COLUMNS]).to_batches(max_chunksize=CACHED_PLANS):
+            names = batch.column("trajectory_id").to_pylist()
+            for row, replies, called in zip(batch.to_pylist(), turns.of(names), calls.of(names), strict=True):
+                if row["step_consumed"] is not None:
+                    plans.digest(row["prompt"], row["sample"])  # while the plan is at hand
+                tally.compare(row, plans, replies, called, last_end_ns)
     consumed_tokens, loss_tokens, loss_unknown = _loss_tokens(run)
     over = tally.overshoots_ns
     p50, p99 = quantile(over, 0.5), quantile(over, 0.99)
@@ -170,7 +175,7 @@ def check_adherence(run: RunTables) -> Adherence:
         deviation_count=tally.deviation_count,
         deviations=tuple(tally.deviations),
         consumed=trajectories["step_consumed"].length() - trajectories["step_consumed"].null_count,
-        consumed_digest=consumed_digest(run),
+        consumed_digest=consumed_digest(run, plans=plans),
         consumed_generated_tokens=consumed_tokens,
         loss_tokens=loss_tokens,
         loss_steps_unknown=loss_unknown,
@@ -184,25 +189,25 @@ def check_adherence(run: RunTables) -> Adherence:
     )
 
 
-def consumed_digest(run: RunTables, steps: Collection[int] | None = None) -> str | None:
+def consumed_digest(run: RunTables, steps: Collection[int] | None = None, *, plans: Plans | None = None) -> str | None:
     """Names the plans of the trajectories that `steps` (None: all) trained on, whatever their order.
 
-    None: nothing was consumed, or one of them has no plan.
+    None: nothing was consumed, or one of them has no plan. `plans`: of the run, where some were drawn already.
     """
-    plans = Plans(run.spec)
+    plans = Plans(run.spec) if plans is None else plans
+    if plans.why_none is not None:
+        return None
     lives = run.tables["trajectories"].select(["prompt", "sample", "step_consumed"])
     consumed = pc.is_valid(lives["step_consumed"])
     if steps is not None:
         consumed = pc.and_(consumed, pc.is_in(lives["step_consumed"], pa.array([*steps], pa.int64())))
     lives = lives.filter(consumed)
-    if plans.why_none is not None:
-        return None
     digests = []
     for prompt, sample in zip(lives["prompt"].to_pylist(), lives["sample"].to_pylist(), strict=True):
-        plan = plans.get(prompt, sample)
-        if plan is None:
+        digest = plans.digest(prompt, sample)
+        if digest is None:
             return None
-        digests.append(plan.digest)
+        digests.append(digest)
     return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:12] if digests else None
 
 

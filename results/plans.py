@@ -28,10 +28,21 @@ class Plans:
             return draw_plan(preset, spec.seed, prompt, sample, latency_scale=spec.latency_scale)
 
         self._draw = draw
+        self._digests: dict[tuple[int, int], str] = {}
 
     def get(self, prompt: int | None, sample: int | None) -> TrajectoryPlan | None:
         """The plan of one trajectory; None when nothing is planned or it is not known which trajectory it is."""
         return None if prompt is None or sample is None else self._draw(prompt, sample)
+
+    def digest(self, prompt: int | None, sample: int | None) -> str | None:
+        """Its plan's digest, which is kept where the plan is not; None as of `get`."""
+        if prompt is None or sample is None:
+            return None
+        known = self._digests.get((prompt, sample))
+        plan = self._draw(prompt, sample) if known is None else None
+        if plan is not None:
+            known = self._digests[prompt, sample] = plan.digest
+        return known
 
 
 def planned_ns(latency_s: float | None) -> int:

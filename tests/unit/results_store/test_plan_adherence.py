@@ -15,6 +15,7 @@ from harness.protocol.spec import Load
 from results.adherence import SHOWN, Adherence, check_adherence, consumed_digest
 from results.collect import collect
 from workloads.deep_research.episode import Generated, Sampling, run_episode
+from workloads.deep_research.plan import draw_plan
 from workloads.deep_research.tools import MockTools
 
 SPEC = make_spec()
@@ -308,3 +309,26 @@ def test_the_real_agent_loop_adheres_and_an_engine_that_stops_early_does_not(sho
     assert (found.started, found.adhering) == (2, 0 if short else 2), found.deviations
     assert found.undercut == 0
     assert found.calls_timed == sum(plan_of(spec, 0, sample).tool_calls for sample in range(2))
+
+
+def test_each_plan_of_a_long_run_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the plans are more than are kept: to draw one takes longer than all that is done with it."""
+    events: list[Event] = []
+    keys = [(prompt, sample) for prompt in range(4) for sample in range(2)]
+    for prompt, sample in keys:
+        events += follow(plan_of(SPEC, prompt, sample), 2_000, open_id=len(events) + 1)
+    names = [f"p{prompt}-s{sample}-a0" for prompt, sample in keys[:-1]]
+    run = collect(make_run(tmp_path / "run", [hello(), *events, step(1, 1, end_of(events), names)]))
+    drawn: list[tuple[int, int]] = []
+
+    def noted(preset: Any, seed: int, prompt: int, sample: int, **more: Any) -> Any:
+        drawn.append((prompt, sample))
+        return draw_plan(preset, seed, prompt, sample, **more)
+
+    expected = check_adherence(run)
+    monkeypatch.setattr("results.plans.draw_plan", noted)
+    monkeypatch.setattr("results.plans.CACHED_PLANS", 2)
+    assert check_adherence(run) == expected
+    assert expected.consumed == 7
+    assert expected.consumed_digest is not None
+    assert sorted(drawn) == keys
