@@ -41,7 +41,7 @@ from results.rollout import (
     sync_known,
 )
 from results.served import KNOWN_SHARE, known_share, spoken
-from results.stats import weighted_quantile
+from results.stats import dot, weighted_quantile
 from results.store import RunTables
 from results.tracks import Tracks
 from results.window import Window
@@ -203,7 +203,7 @@ def make_account(
                 seconds=named(timeline),
                 tail_seconds=inside(timeline, tails, TAIL_CLASSES),
                 hidden_seconds={} if colocated else hidden(timeline, train.timeline, part.wanted),
-                mean_running=float(count @ weight / weight.sum()) if weight.size else None,
+                mean_running=dot(count, weight) / float(weight.sum()) if weight.size else None,
                 low_band_s=None if p95 is None else float(weight[count < LOW_BAND * p95].sum()) / 1e9,
                 blocked_sync_s=part.blocked_s if paused and not colocated else None,
                 engine_known=share if readings else None,

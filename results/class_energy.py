@@ -17,6 +17,7 @@ from results.intervals import Ns, Timeline, grid_of, level, merge
 from results.power import Floats
 from results.running import RunningWork
 from results.sampling import Z95, unseen_within
+from results.stats import dot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +161,9 @@ def attributed(
         generating = np.where(codes == CODES[Class.GENERATING], joules, 0.0)
         shares, late = work.shares(edges)
         note = metered.why_not((np.diff(timeline.edges) / 1e9)[timeline.codes == CODES[Class.GENERATING]])
-        parts = {name: float(generating @ share) for name, share in shares.items()}
+        parts = {name: dot(generating, share) for name, share in shares.items()}
         if tail.any():
-            parts[TAIL_GENERATING] = float(generating[tail] @ late[tail])
+            parts[TAIL_GENERATING] = dot(generating[tail], late[tail])
         found += [Attributed(pool=pool, name=n, joules=None if note else j, note=note) for n, j in parts.items()]
         if tail.any():
             wasted = tail & np.isin(codes, WASTE)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from results.intervals import Ns
+from results.stats import dot
 
 GAP_PERIODS = 10.0  # a gap longer than so many sample periods (and than GAP_S) hides what happened in it
 GAP_S = 1.0
@@ -130,7 +131,7 @@ class Series:
         if self.times.size == 0 or high <= low:
             return None
         edges = np.concatenate(([low], np.clip(self.times[1:], low, high), [high]))
-        return float(self.values @ (np.diff(edges) / 1e9))
+        return dot(self.values, np.diff(edges) / 1e9)
 
 
 def unseen(times: Ns, values: Floats, refresh_s: float) -> Floats:

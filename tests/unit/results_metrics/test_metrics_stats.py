@@ -2,6 +2,8 @@
 
 import math
 import random
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -11,10 +13,12 @@ from hypothesis import strategies as st
 
 from results.stats import (
     MIN_STEPS,
+    dot,
     effective_n,
     halves_differ,
     mean,
     quantile,
+    quantiles,
     ratio_of_sums,
     t_quantile,
     weighted_quantile,
@@ -129,3 +133,46 @@ def test_halves_differ_only_beyond_their_own_scatter() -> None:
     assert not halves_differ([10.0, 10.1, 9.9, 10.0, 10.4, 10.3, 10.5, 10.4], 0.1)
     assert not halves_differ([5.0, 15.0, 9.0, 10.0, 12.0, 6.0, 18.0, 12.0], 0.1)
     assert not halves_differ([1.0, 9.0], 0.1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 8_191, 8_192, 8_193, 50_000])
+def test_a_long_sum_of_products_is_that_of_its_pieces(n: int) -> None:
+    rng = np.random.default_rng(n)
+    a, b = rng.uniform(-1, 1, n), rng.integers(-9, 9, n)
+    assert dot(a, b) == pytest.approx(math.fsum((a * b).tolist()), rel=1e-12, abs=1e-12)
+
+
+def test_no_piece_is_long_enough_to_be_shared_among_threads() -> None:
+    """On a machine whose cores are all busy, the threads that BLAS keeps ready take more than they give."""
+    code = """
+import os, sys, time
+import numpy as np
+from results.stats import dot, effective_n
+
+def spent():
+    others = [task for task in os.listdir("/proc/self/task") if int(task) != os.getpid()]
+    return sum(int(open(f"/proc/self/task/{task}/schedstat").read().split()[0]) for task in others)
+
+x = np.sin(np.arange(1_000_000))
+before = spent()
+if sys.argv[1] == "whole":
+    x @ x
+else:
+    dot(x, x), effective_n(x)
+time.sleep(0.3)
+print(spent() - before)
+"""
+    whole, pieces = (
+        int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True, timeout=120).stdout)
+        for how in ("whole", "pieces")
+    )
+    assert pieces <= min(whole, 5_000_000), whole  # ns
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=60), st.lists(st.floats(0, 1), max_size=5))
+def test_several_quantiles_are_those_of_each(values: list[float], shares: list[float]) -> None:
+    assert quantiles(values, shares) == [quantile(values, q) for q in shares]
+    ordered = sorted(values)
+    for q, found in zip(shares, quantiles(values, shares), strict=True):
+        rank = max(math.ceil(q * len(values) - 1e-9), 1) - 1
+        assert found == (ordered[rank] if values else None)
