@@ -85,6 +85,7 @@ OPENS = _kind("opens", Open)
 
 KINDS = (TURNS, TOOL_CALLS, SPANS, TRAJECTORIES, OPENS)
 
+_WORD = 8  # bytes
 _SPAN, _ATTRIBUTES = b'{"k":"span"', '"attributes"'
 _BEGINS = (  # the first that fits
     (TURNS, _SPAN + f',"phase":"{Phase.GENERATION.value}"'.encode()),
@@ -102,10 +103,14 @@ def kinds_of(lines: pa.LargeBinaryArray) -> npt.NDArray[np.int8]:
     letters = np.frombuffer(data, np.uint8)
     found = np.full(len(lines), -1, dtype=np.int8)
     for kind, begin in _BEGINS:
-        open_ = np.flatnonzero((found < 0) & (np.diff(places) >= len(begin)))
-        if open_.size:
-            everywhere = np.ndarray(letters.size - len(begin) + 1, f"S{len(begin)}", letters, strides=(1,))
-            fits = open_[everywhere[places[open_]] == begin]
+        fits = np.flatnonzero((found < 0) & (np.diff(places) >= len(begin)))
+        for step in range(0, len(begin), _WORD):
+            if not fits.size:
+                break
+            at = min(step, len(begin) - _WORD)  # the last word may overlap the one before it
+            words = np.ndarray(letters.size - _WORD + 1, np.uint64, letters, strides=(1,))
+            fits = fits[words[places[fits] + at] == np.frombuffer(begin, np.uint64, 1, at)[0]]
+        if fits.size:
             if kind is SPANS:
                 with_attributes = pc.match_substring(lines.take(pa.array(fits)), _ATTRIBUTES)
                 fits = fits[~with_attributes.to_numpy(zero_copy_only=False)]

@@ -110,6 +110,10 @@ class Recorded:
             self.closed.update(columns["trajectory_id"].to_pylist())
             self.trajectories.put({**columns, **where}, order)
             return
+        # Once for both tables.
+        names = [name for name in FEW_TEXTS["spans"] if name in found.table.column_names]
+        few = {name: columns[name].combine_chunks().dictionary_encode() for name in names}
+        columns = {**columns, **few}
         self.rows["spans"].put({**columns, **where}, order)
         if found.kind is not bulk.SPANS:
             self.rows[found.kind.name].put({**columns, **where}, order)

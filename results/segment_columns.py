@@ -35,19 +35,35 @@ class Piece:
         self._alike = list(_alike(rows))
         self._widths = -(-rows // 8)  # of the bits that say which rows have a value
 
-    def column(self, buffer: int, kind: pa.DataType, known: Ints) -> pa.Array:
-        """The column whose buffers begin with number `buffer`. `known`: how many values each message has of it.
+    def numbers(self, buffers: Sequence[int], known: Ints) -> list[list[pa.Buffer | None]]:
+        """The buffers of columns of 64-bit numbers, which begin with these in each message.
 
-        Texts come dictionary-encoded: there are few, and each comes often.
+        `known`: how many values each message has, by column and message.
+
+        Raises:
+            OddError: they do not fit together.
+        """
+        those = np.array(buffers, dtype=np.intp)
+        if (self._lengths[:, those + 1] < 8 * self._rows[:, None]).any():
+            raise OddError
+        values = np.empty((those.size, 8 * self._count), dtype=np.uint8)
+        for rows, alike in self._alike:
+            found = taken(self._data, self._places[alike][:, those + 1].T.ravel(), 8 * rows)
+            if alike.size == self._rows.size:  # all lie one behind the other already
+                values = found.reshape(values.shape)
+                continue
+            for column, its in zip(values, found.reshape(those.size, alike.size, -1), strict=True):
+                _put(column, 8 * self._begins[alike], its)
+        return [[bits, pa.py_buffer(column)] for bits, column in zip(self._bits(those, known), values, strict=True)]
+
+    def texts(self, buffer: int, known: Ints) -> pa.DictionaryArray:
+        """The column of texts whose buffers begin with this in each message: few of them, and each comes often.
 
         Raises:
             OddError: its buffers do not fit together.
         """
-        bits = self._bits(buffer, known)
-        if kind == pa.string():
-            return self._texts(buffer + 1, bits, self._count - int(known.sum()))
-        values = pa.py_buffer(self._blocks(self._places[:, buffer + 1], 8 * self._rows, buffer + 1))
-        return pa.Array.from_buffers(kind, self._count, [bits, values], self._count - int(known.sum()))
+        (bits,) = self._bits(np.array([buffer]), known[None])
+        return self._texts(buffer + 1, bits, self._count - int(known.sum()))
 
     def nothing(self, buffers: Sequence[int], kind: pa.DataType) -> None:
         """Makes sure that columns of one kind without a value are whole, as those that have some.
@@ -67,21 +83,27 @@ class Piece:
             if _packed(self._data, self._places[alike][:, those].ravel(), rows).any():
                 raise OddError
 
-    def _bits(self, buffer: int, known: Ints) -> pa.Buffer | None:
-        """Which rows have a value; None: all. A message all of whose rows have one may have no bits."""
+    def _bits(self, buffers: npt.NDArray[np.intp], known: Ints) -> list[pa.Buffer | None]:
+        """Which rows of each column have a value; None: all. A message all of whose rows have one may have no bits."""
         lacking = known < self._rows
-        if not lacking.any():
-            return None
-        if (self._lengths[lacking, buffer] < self._widths[lacking]).any():
+        some = lacking.any(axis=1)
+        those, known, lacking = buffers[some], known[some], lacking[some]
+        if (lacking & (self._widths > self._lengths[:, those].T)).any():
             raise OddError
-        valid = np.ones(self._count, dtype=np.uint8)
-        for rows, those in self._alike:
-            those = those[lacking[those]]
-            packed = _packed(self._data, self._places[those, buffer], rows)
-            if (_BITS_OF[packed].sum(axis=1, dtype=np.int64) != known[those]).any():
+        places = np.where(lacking, self._places[:, those].T, 0)  # of bits that may not be there, others are taken
+        valid = np.empty((those.size, self._count), dtype=np.uint8)
+        for rows, alike in self._alike:
+            packed = _packed(self._data, places[:, alike].ravel(), rows)
+            needed = lacking[:, alike].ravel()
+            if ((_BITS_OF[packed].sum(axis=1, dtype=np.int64) != known[:, alike].ravel()) & needed).any():
                 raise OddError
-            _put(valid, self._begins[those], np.unpackbits(packed, axis=1, count=rows, bitorder="little"))
-        return pa.py_buffer(np.packbits(valid, bitorder="little"))
+            each = np.unpackbits(packed, axis=1, count=rows, bitorder="little")
+            if not needed.all():
+                each[~needed] = 1
+            for column, its in zip(valid, each.reshape(those.size, alike.size, rows), strict=True):
+                _put(column, self._begins[alike], its)
+        found = iter(np.packbits(valid, axis=1, bitorder="little"))
+        return [pa.py_buffer(next(found)) if one else None for one in some]
 
     def _blocks(self, places: Ints, widths: Ints, buffer: int) -> Bytes:
         """The first `widths` bytes from `places` of each message, one behind the other: they lie in that buffer."""

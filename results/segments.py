@@ -297,17 +297,25 @@ def _read(part: Data, starts: Sequence[int], schema: pa.Schema, layout: _Layout)
     piece = Piece(data, rows, (at + layout.size)[:, None] + offsets, lengths)
     columns: dict[str, pa.Array] = {}
     without: dict[pa.DataType, list[int]] = {}  # a value, by type: the numbers of their first buffers
+    numeric: list[tuple[pa.Field, int, Ints]] = []
     number = 0
-    for place, field in enumerate(schema):
-        known = rows - nodes[:, place, 1]
-        if known.any():
-            columns[field.name] = piece.column(number, field.type, known)
-        elif rows.any():
-            if not field.nullable:
+    of_columns = np.ascontiguousarray((rows[:, None] - nodes[:, :, 1]).T)
+    count = int(rows.sum())
+    for field, known, total in zip(schema, of_columns, of_columns.sum(axis=1).tolist(), strict=True):
+        if not total:
+            if count and not field.nullable:
                 raise OddError
             without.setdefault(field.type, []).append(number)
+        elif field.type == pa.string():
+            columns[field.name] = piece.texts(number, known)
+        else:
+            numeric.append((field, number, known))
         number += 3 if field.type == pa.string() else 2
     for kind, begins in without.items():
         piece.nothing(begins, kind)
+    if numeric:
+        places, counts = [begin for _, begin, _ in numeric], np.array([known for *_, known in numeric])
+        for (field, _, known), found in zip(numeric, piece.numbers(places, counts), strict=True):
+            columns[field.name] = pa.Array.from_buffers(field.type, count, found, count - int(known.sum()))
     fields = [field for field in ENCODED if field.name in columns]
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in fields], schema=pa.schema(fields))
