@@ -1,7 +1,7 @@
 """Joules of the window, what share of the power limit they are, and a verdict on how well they are known."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from harness.protocol.phases import Pool
 from harness.protocol.spec import Placement
 from results.class_energy import Attributed, ClassEnergy, attributed, class_energy
 from results.classes import HOST_PHASES
-from results.gpu_energy import GpuEnergy, gpu_energy, power_integral
+from results.gpu_energy import SILENT_NS, GpuEnergy, gpu_energy, power_integral
 from results.gpu_errors import gpus_with_xid
 from results.gpu_sensors import GpuSensors, descriptions, gpu_pools, sensors_of
-from results.gpu_series import Readings, readings_of
+from results.gpu_series import AVERAGE, Readings, readings_of, series_of
 from results.intervals import Ns, Timeline, clip
 from results.lost_gpus import lost_gpus
 from results.power import Floats
@@ -111,10 +111,17 @@ def energy(
         latest = max(latest, read.readings.latest_host or 0)
     gone = {gpu for gpu, stretches in lost_gpus(run, names).items() if clip(*stretches, low, high)[0].size}
     faulty = gpus_with_xid(run, names, low, high)
-    gpus = tuple(
-        gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest, lost=gpu in gone, xid=gpu in faulty)
-        for gpu in names
-    )
+
+    def made(gpu: str) -> GpuEnergy:
+        ways = {"lost": gpu in gone, "xid": gpu in faulty}
+        return gpu_energy(gpu, pools.get(gpu), sensors[gpu], low, high, latest, **ways)
+
+    found = {gpu: made(gpu) for gpu in names}
+    asked = [gpu for gpu in names if _average_may_help(found[gpu], sensors[gpu], high, latest)]
+    for gpu, series in series_of(run, asked, (AVERAGE,)).items() if asked else ():
+        sensors[gpu] = replace(sensors[gpu], average=series[AVERAGE])
+        found[gpu] = made(gpu)
+    gpus = tuple(found.values())
     whole = all(each.joules is not None and each.limit_joules for each in gpus)
     joules = sum(each.joules or 0.0 for each in gpus) if all(each.joules is not None for each in gpus) else None
     doubts = [each.uncertainty_joules for each in gpus]
@@ -175,6 +182,18 @@ def run_gpus(run: RunTables, pools: Mapping[str, str]) -> list[str] | None:
         if len(names) == run.spec.total_gpus:
             return names
     return None
+
+
+def _average_may_help(found: GpuEnergy, sensors: GpuSensors, high: int, latest: int) -> bool:
+    """Whether readings of average power may say more of a GPU than what is known without them.
+
+    It has no joules, or no instant power. They can't say more where no sampler read anything to the window's end, and
+    the GPU was read as long as anything was.
+    """
+    if not sensors.instant.times.size:
+        return True
+    last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)
+    return found.joules is None and (latest >= high or last < latest - SILENT_NS)
 
 
 def _per_step(gpus: Sequence[GpuEnergy], sensors: Mapping[str, GpuSensors], window: Window) -> Estimate | None:

@@ -12,6 +12,7 @@ from results.sampling import half_width
 K_OK, K_WARN = 0.03, 0.05  # |counter / integral of instant power - 1|
 TOLD_ONLY = frozenset({"clock_step"})  # what a reader must know of the work's speed: the joules are what they are
 LIMIT_AGE_S = 2.0  # the sampler asks for it once a second, and one may be late
+SILENT_NS = 2_000_000_000  # behind its sampler, a GPU has stopped answering
 GAP_REFRESHES = 3.0  # readings come once a refresh, jittered: up to two refreshes apart
 
 
@@ -94,7 +95,7 @@ def gpu_energy(
     if sensors.wraps and source == "counter":
         reasons.append("counter_wrap")
     last = max((int(series.times[-1]) for series in sensors.power if series.times.size), default=0)
-    if lost or (joules is None and last < high and last < latest - int(2e9)):
+    if lost or (joules is None and last < high and last < latest - SILENT_NS):
         reasons.append("gpu_lost")
     if xid:
         reasons.append("xid_error")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from harness.protocol.power_sensors import AVERAGE_WINDOW_S, PowerSensor, sensor_of
-from results.gpu_series import BUSY_CLOCK, GpuReadings
+from results.gpu_series import AVERAGE, BUSY_CLOCK, LIMIT, GpuReadings
 from results.power import Series
 from results.samples import read_gpus
 from results.stats import quantiles
@@ -105,10 +105,8 @@ def gpu_pools(run: RunTables) -> dict[str, str]:
 
 def sensors_of(readings: GpuReadings, told: Mapping[str, Any]) -> GpuSensors:
     """The sensors of a GPU from its readings and its description."""
-    counter, instant, average, limit = (
-        readings.series[name]
-        for name in ("energy_joules", "power_instant_watts", "power_average_watts", "power_limit_watts")
-    )
+    counter, instant, limit = (readings.series[name] for name in ("energy_joules", "power_instant_watts", LIMIT))
+    average = readings.series.get(AVERAGE, Series(np.empty(0, dtype=np.int64), np.empty(0)))
     if limit.times.size == 0 and readings.first_ns is not None and told.get("power_limit_watts"):
         limit = Series(np.array([readings.first_ns], dtype=np.int64), np.array([float(told["power_limit_watts"])]))
     most = PAST_LIMIT * float(limit.values.max()) if limit.values.size else MOST_WATTS

@@ -16,7 +16,8 @@ IDLE_REASON = 1  # nvmlClocksEventReasonGpuIdle
 BUSY_CLOCK = "busy_clock"  # the SM clock where the GPU is known not to idle
 LIMIT = "power_limit_watts"
 
-_PLAIN = ("energy_joules", "power_instant_watts", "power_average_watts", LIMIT)
+AVERAGE = "power_average_watts"
+_PLAIN = ("energy_joules", "power_instant_watts", LIMIT)
 _OF_CLOCK = ("sm_clock_hz", "throttle_reasons", "util_ratio")
 COLUMNS = ("mono_ns", "gpu", *_PLAIN, *_OF_CLOCK)
 _ROOM = 1_024  # readings, beyond an equal share of the rows
@@ -48,6 +49,8 @@ def readings_of(
     run: RunTables, gpus: Sequence[str], also: Sequence[str] = (), wanted: Callable[[], bool] = lambda: True
 ) -> Readings:
     """The readings of those GPUs over the whole run; `also`: further columns of the samples, each a series.
+
+    Average power is none of them unless asked for: it is needed where neither the counter nor instant power serves.
 
     Of the power limit, a setting, only the first and the last of readings that are alike in a row are kept. Where
     `wanted` has become False, what was read so far is all.

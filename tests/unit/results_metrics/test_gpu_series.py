@@ -71,7 +71,7 @@ def test_each_gpu_has_its_own_readings_of_each_kind(tmp_path: Path, rows: int, i
     run = history(in_order).run()
     gpus = ["GPU-1", "GPU-0", "GPU-absent"]
     for one in (run, stored(run, tmp_path, rows)):
-        found = readings_of(one, gpus, also=("util_ratio", "throttle_reasons", "dcgm_sm_active_ratio"))
+        found = readings_of(one, gpus, also=("power_average_watts", "util_ratio", "throttle_reasons"))
         samples = [row for row in run.tables["samples"].to_pylist() if row["gpu"] is not None]
         assert found.latest == max(row["mono_ns"] for row in samples)
         of_hosts = [row["mono_ns"] for row in run.tables["samples"].to_pylist() if row["gpu"] is None]
@@ -79,7 +79,7 @@ def test_each_gpu_has_its_own_readings_of_each_kind(tmp_path: Path, rows: int, i
         for gpu in gpus:
             mine = [row["mono_ns"] for row in samples if row["gpu"] == gpu]
             assert found.gpus[gpu].first_ns == (min(mine) if mine else None)
-            for name in (*POWER, BUSY_CLOCK, "util_ratio", "throttle_reasons", "dcgm_sm_active_ratio"):
+            for name in (*POWER, BUSY_CLOCK, "util_ratio", "throttle_reasons"):
                 series = found.gpus[gpu].series[name]
                 pairs = list(zip(series.times.tolist(), series.values.tolist(), strict=True))
                 if name == LIMIT:
@@ -142,7 +142,7 @@ def test_columns_that_were_always_read_together_share_their_times() -> None:
     for second in range(50):
         told = {name: float(second) for name in POWER if second != 30 or name != "power_average_watts"}
         made.add("samples", gpu="GPU-0", mono_ns=ns(second), **told)
-    series = readings_of(made.run(), ["GPU-0"]).gpus["GPU-0"].series
+    series = readings_of(made.run(), ["GPU-0"], also=("power_average_watts",)).gpus["GPU-0"].series
     assert series["energy_joules"].times is series["power_instant_watts"].times
     assert series["power_average_watts"].times.size == 49
     assert series["power_instant_watts"].times.size == 50

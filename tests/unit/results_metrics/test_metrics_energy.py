@@ -16,6 +16,7 @@ from reports.power import _per_class
 from results.account import make_account
 from results.class_energy import UNPLACED
 from results.energy import ClassEnergy, Energy, GpuEnergy, energy
+from results.gpu_series import series_of
 from results.metrics import _energy
 from results.power import Series
 from results.throughput import Lives, throughput
@@ -329,6 +330,36 @@ def test_the_steps_of_a_window_do_not_each_go_through_the_whole_run(monkeypatch:
     assert found.n == 50
     assert found.value == pytest.approx(100 * 100 / (40 * 400 + 60 * 200), rel=1e-3)
     assert sum(read) <= 2 * 5 * 1_400
+
+
+@pytest.mark.parametrize(
+    ("sensors", "until", "read"),
+    [
+        (("energy_joules", "power_instant_watts"), 140, False),
+        (("power_instant_watts",), 140, False),
+        (("energy_joules",), 140, True),
+        ((), 140, True),
+        (("power_instant_watts",), 100, True),  # its sampler went on: it may have read average power
+    ],
+)
+def test_average_power_is_read_where_nothing_else_serves(
+    sensors: tuple[str, ...], until: float, read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = _history()
+    _sample(history, "GPU-0", _flat(100), sensors=(*sensors, "power_average_watts"), times=np.arange(0.03, until, 0.1))
+    _sample(history, "GPU-1", _flat(300), sensors=("energy_joules", "power_instant_watts", "power_average_watts"))
+    asked: list[list[str]] = []
+
+    def noted(run: Any, gpus: list[str], columns: tuple[str, ...]) -> Any:
+        assert columns == ("power_average_watts",)
+        asked.append(gpus)
+        return series_of(run, gpus, columns)
+
+    monkeypatch.setattr("results.energy.series_of", noted)
+    gpu = _found(history).gpus[0]
+    assert asked == ([["GPU-0"]] if read else [])
+    source = {"energy_joules": "counter", "power_instant_watts": "instant"}[sensors[0]] if sensors else "average"
+    assert gpu.source == (source if until > HIGH else None)
 
 
 def test_idle_power_needs_ten_seconds_before_the_first_process() -> None:
