@@ -103,7 +103,7 @@ class Piece:
             for column, its in zip(valid, each.reshape(those.size, alike.size, rows), strict=True):
                 _put(column, self._begins[alike], its)
         found = iter(np.packbits(valid, axis=1, bitorder="little"))
-        return [pa.py_buffer(next(found)) if one else None for one in some]
+        return [pa.py_buffer(next(found)) if one else None for one in some.tolist()]
 
     def _blocks(self, places: Ints, widths: Ints, buffer: int) -> Bytes:
         """The first `widths` bytes from `places` of each message, one behind the other: they lie in that buffer."""

@@ -204,6 +204,22 @@ def test_the_kinds_that_come_by_the_million_are_read_together(tmp_path, monkeypa
     assert len(alone) == 1 + 20  # the hello and the metrics
 
 
+def test_a_line_that_is_longer_than_a_block_is_read_with_the_others(tmp_path, monkeypatch):
+    lines = [
+        one.replace(b'"native_name":"reward"', b'"native_name":"' + b"x" * 5000 + b'"')
+        for one in made(random.Random(5), 100)
+    ]
+    path = tmp_path / "h-7.jsonl"
+    path.write_bytes(b"\n".join([*lines, b""]))
+    monkeypatch.setattr(bulk, "BLOCK_BYTES", 1000)
+    alone: list[int] = []
+    whole = EventFile.line
+    monkeypatch.setattr(EventFile, "line", lambda self, raw, number: alone.append(number) or whole(self, raw, number))
+    tables, _ = read(path, monkeypatch, 64, 2**24)
+    assert len(alone) == 1 + 10
+    assert max(map(len, tables["spans"]["native_name"].to_pylist())) == 5000
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\n\nbc\n", b"\n" * 9 + b"x" * 30, b"ab\n" * 9])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_blocks_hold_each_line_of_the_file_once(tmp_path, content, size):

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from small_runs import follow, hello, make_run, make_spec, plan_of
 
@@ -49,6 +50,43 @@ def test_samples_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="No space left"):
         collect(run_dir)
     assert left(run_dir) == []
+
+
+def test_a_collection_that_fails_leaves_the_older_tables_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = a_run(tmp_path)
+    collect(run_dir)
+    before = {path.name: path.read_bytes() for path in (run_dir / "tables").iterdir()}
+    for path in (run_dir / "samples").iterdir():
+        path.unlink()  # so that new tables would differ
+    for path in (run_dir / "events").iterdir():
+        path.write_bytes(path.read_bytes()[:200])
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(collecting, "runs_table", broken)  # the last of them
+    pool = pa.default_memory_pool().backend_name
+    with pytest.raises(OSError, match="No space left"):
+        collect(run_dir)
+    assert {path.name: path.read_bytes() for path in (run_dir / "tables").iterdir()} == before
+    assert pa.default_memory_pool().backend_name == pool
+    monkeypatch.undo()
+    collect(run_dir)
+    assert left(run_dir) == sorted(before)
+    assert (run_dir / "tables" / "samples.parquet").read_bytes() != before["samples.parquet"]
+    assert pa.default_memory_pool().backend_name == pool
+
+
+def test_large_tables_are_read_again_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = a_run(tmp_path)
+    whole = collect(run_dir).tables
+    monkeypatch.setattr(collecting, "BATCH_ROWS", 1)
+    parts = collect(run_dir).tables
+    assert set(parts) == set(whole)
+    for name in whole:
+        assert parts[name].equals(whole[name], check_metadata=True), name
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])

@@ -1,5 +1,6 @@
 """Segments read by pieces give what pyarrow gives, batch by batch, whatever the batches hold."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -73,6 +74,54 @@ def test_the_usual_batches_are_not_decoded_one_by_one(tmp_path, monkeypatch):
     )
     found = whole(pieces(path))
     assert found.combine_chunks().equals(expected.combine_chunks())
+
+
+@pytest.mark.parametrize("sizes", [[8] * 6, [5] * 6, [1], [3, 0, 9, 3, 17]])
+@pytest.mark.parametrize("known", ["all", "some", "none", "of one message"])
+def test_messages_of_equal_and_of_different_sizes_are_the_same_rows(tmp_path, sizes, known):
+    path = tmp_path / "x.arrows"
+    rows = iter(range(1000))
+    batches = []
+    for number, size in enumerate(sizes):
+        there = {"all": True, "some": None, "none": False, "of one message": number == 0}[known]
+        values = [row if there or (there is None and row % 3) else None for row in itertools.islice(rows, size)]
+        columns = {
+            "host": pa.array(["node-0"] * size, pa.string()),
+            "gpu": pa.array([None if value is None else f"GPU-{value % 3}" for value in values], pa.string()),
+            "mono_ns": pa.array(range(number * 100, number * 100 + size), pa.int64()),
+            "memory_used_bytes": pa.array(values, pa.int64()),
+            "energy_joules": pa.array(values, pa.float64()),
+            "util_ratio": pa.nulls(size, pa.float64()),
+        }
+        batches.append(pa.record_batch(columns))
+    write(path, *batches)
+    assert whole(pieces(path)).combine_chunks().equals(by_pyarrow(path).combine_chunks())
+
+
+def test_texts_come_encoded_one_that_is_in_all_rows_once(tmp_path):
+    path = tmp_path / "x.arrows"
+    gpus = ["GPU-1", "GPU-2", None, "GPU-1"]
+    write(path, *[pa.record_batch({"host": ["nöde"] * 4, "mono_ns": [1, 2, 3, 4], "gpu": gpus})] * 3)
+    (table,) = pieces(path)
+    host, gpu = (table.column(name).chunk(0) for name in ("host", "gpu"))
+    assert host.dictionary.to_pylist() == ["nöde"]
+    assert sorted(gpu.dictionary.to_pylist()) == ["GPU-1", "GPU-2"]
+    assert gpu.to_pylist() == gpus * 3
+
+
+@pytest.mark.parametrize("letters", [b"aaaaabaaa", b"aaabbbaaa", b"aabaabaab", b"\xff\xfe\xfdaaaaaa", b"\xff" * 9])
+def test_texts_that_are_nearly_one_and_texts_that_are_none(tmp_path, letters):
+    """Three texts of three letters each, of which the last pair of cases is no UTF-8 at all."""
+    path = tmp_path / "x.arrows"
+    offsets = pa.array([0, 3, 6, 9], pa.int32()).buffers()[1]
+    host = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(letters)])
+    mono = pa.array([1, 2, 3], pa.int64())
+    write(path, *[pa.record_batch([host, mono], names=["host", "mono_ns"])] * 2)
+    if b"\xff" in letters:
+        with pytest.raises(CutError, match="after 0 samples"):
+            list(pieces(path))
+    else:
+        assert whole(pieces(path)).column("host").to_pylist() == [letters[at : at + 3].decode() for at in (0, 3, 6)] * 2
 
 
 def test_other_layouts_are_left_to_pyarrow(tmp_path):
