@@ -86,7 +86,7 @@ class Piece:
     def _bits(self, buffers: npt.NDArray[np.intp], known: Ints) -> list[pa.Buffer | None]:
         """Which rows of each column have a value; None: all. A message all of whose rows have one may have no bits."""
         lacking = known < self._rows
-        some = lacking.any(axis=1)
+        some = np.flatnonzero(lacking.any(axis=1))
         those, known, lacking = buffers[some], known[some], lacking[some]
         if (lacking & (self._widths > self._lengths[:, those].T)).any():
             raise OddError
@@ -102,8 +102,10 @@ class Piece:
                 each[~needed] = 1
             for column, its in zip(valid, each.reshape(those.size, alike.size, rows), strict=True):
                 _put(column, self._begins[alike], its)
-        found = iter(np.packbits(valid, axis=1, bitorder="little"))
-        return [pa.py_buffer(next(found)) if one else None for one in some.tolist()]
+        found: list[pa.Buffer | None] = [None] * buffers.size
+        for place, column in zip(some.tolist(), np.packbits(valid, axis=1, bitorder="little"), strict=True):
+            found[place] = pa.py_buffer(column)
+        return found
 
     def _blocks(self, places: Ints, widths: Ints, buffer: int) -> Bytes:
         """The first `widths` bytes from `places` of each message, one behind the other: they lie in that buffer."""

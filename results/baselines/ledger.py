@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.protocol.errors import SpecError
-from results.store import sync_folder
+from results.table_writing import sync_folder
 
 LEDGER = "ledger.jsonl"
 ACCEPT, WITHDRAW, TRUST, DISTRUST = "accept", "withdraw", "trust", "distrust"

@@ -10,8 +10,9 @@ from recorded_histories import History, ns
 
 from results.gpu_series import BUSY_CLOCK, readings_of, series_of
 from results.schema import TABLES
-from results.store import RunTables, StoredTables, TableWriter, table_path
+from results.store import RunTables, StoredTables, table_path
 from results.table_parts import parts_of
+from results.table_writing import TableWriter
 
 LIMIT = "power_limit_watts"
 POWER = ("energy_joules", "power_instant_watts", "power_average_watts", LIMIT)
