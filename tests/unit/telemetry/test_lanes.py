@@ -9,7 +9,7 @@ import pytest
 
 from harness.telemetry import lanes as lanes_module
 from harness.telemetry.cadence import Stop
-from harness.telemetry.lanes import Lanes
+from harness.telemetry.lanes import Lane, Lanes
 
 HANG_S = 60.0  # only a hang takes this long
 
@@ -279,3 +279,106 @@ def test_stop_ends_every_wait_and_a_wait_ends_by_itself():
     assert ended == [True] * 3
     assert stop.wait(0)
     assert stop.wait()
+
+
+class Late:
+    """A lock that a thread, once it is told of, gets late."""
+
+    def __init__(self, lock):
+        self.lock = lock
+        self.thread = None
+        self.waits = threading.Event()
+        self.go_on = threading.Event()
+
+    def __enter__(self):
+        if threading.get_ident() == self.thread:
+            self.thread = None
+            self.waits.set()
+            assert self.go_on.wait(HANG_S)
+        self.lock.acquire()
+
+    def __exit__(self, *error):
+        self.lock.release()
+
+
+def test_a_lane_that_was_taken_over_is_not_taken_over_again_for_the_same_round(made):
+    """Its call returned, and then it waited so long for a core that it counts as held up once more."""
+    first, sick, third, last = members = [Played() for _ in range(4)]
+    for member in members:
+        made.add(member)
+    more(members, 3)
+    (lane,) = made.all
+    made.lock = late = Late(made.lock)
+    sick.free.clear()
+    wait_for(lambda: sick.inside)
+    wait_for(lambda: len(made.all) == 2)
+    more([first, third, last], 2)
+    late.thread = lane.ident
+    sick.free.set()
+    assert late.waits.wait(HANG_S)
+    more([first, third, last], 10)
+    made.look()
+    lane.held_up_ns = 0
+    made.look()
+    late.go_on.set()
+    more(members, 10)
+    assert len(made.all) == 2
+    assert lane.members == (sick,)
+    made.stop.set()
+    assert made.join(time.monotonic() + HANG_S)
+    for member in members:
+        assert member.kept == sorted(set(member.kept))
+        assert len(member.kept) == len(member.read_ns)
+        assert member.most_inside == 1
+        assert member.ended == 1
+
+
+def test_a_gpu_that_cannot_be_prepared_for_a_tick_ends_its_own_readings_only(made):
+    class Unasked(Played):
+        def ask(self, due_ns):
+            if len(self.kept) == 3:
+                raise ValueError("no one foresaw it")
+            return super().ask(due_ns)
+
+        def keep(self, begin_ns, end_ns, answer):
+            if isinstance(answer, Exception):
+                self.kept.append(answer)
+                return False
+            return super().keep(begin_ns, end_ns, answer)
+
+    bad, good = Unasked(), Played()
+    made.add(bad)
+    made.add(good)
+    more([good], 8)
+    wait_for(lambda: bad.ended)
+    assert type(bad.kept[-1]) is ValueError
+
+
+def test_at_the_end_each_gpu_is_ended_once_even_one_that_came_at_that_moment():
+    class Giving(Lanes):
+        def ended(self, lane):
+            if gone.ended and not self.stop.is_set():
+                self.add(came)
+                self.stop.set()
+            return super().ended(lane)
+
+    lanes = Giving(stop=Stop(), rng=random.Random(1), alarm=lambda seconds: None)
+    gone, came = Played(), Played()
+    lanes.add(gone)
+    more([gone], 2)
+    gone.alive = False
+    assert lanes.join(time.monotonic() + HANG_S)
+    assert (gone.ended, came.ended) == (1, 1)
+
+
+def test_once_told_to_stop_no_lane_gives_its_gpus_to_another():
+    """Which may have ended by then."""
+    lanes = Lanes(stop=Stop(), rng=random.Random(1), alarm=lambda seconds: None)
+    members = [Played(), Played()]
+    made = [Lane(lanes, (member,), None, member.period_s) for member in members]
+    lanes.all = list(made)
+    for lane in made:
+        lane.calm = lanes_module.CALM_ROUNDS
+    lanes.stop.set()
+    lanes.done(made[0], 0)
+    assert [lane.members for lane in made] == [(member,) for member in members]
