@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from results.figure import Figures
 from results.stats import quantiles, weighted_quantile
 from results.store import RunTables
-from results.tracks import UNKNOWN, Index, floats, ints
+from results.tracks import Index, floats, lives_of
 
-_OF_TURNS = ("trajectory_id", "generated_tokens", "version_start", "version_end")
+_OF_TURNS = ("generated_tokens", "version_start", "version_end")
 Versions = npt.NDArray[np.float64]  # NaN: unknown
 Mask = npt.NDArray[np.bool_]
 
@@ -78,9 +78,8 @@ class TurnVersions:
         """The turns of a run; `life`: where their trajectories are known already, in the table's order."""
         turns = run.part("turns", _OF_TURNS)
         if life is None:
-            ids = run.tables["trajectories"]["trajectory_id"].combine_chunks()
-            life = ints(pc.index_in(turns["trajectory_id"], value_set=ids), UNKNOWN).astype(np.int64)
-        tokens, begin, end = (floats(turns[name]) for name in _OF_TURNS[1:])
+            life = lives_of(run, "turns", run.tables["trajectories"]["trajectory_id"].combine_chunks())
+        tokens, begin, end = (floats(turns[name]) for name in _OF_TURNS)
         return cls(life[: turns.num_rows], tokens, begin, end)
 
 

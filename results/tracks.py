@@ -19,7 +19,7 @@ FOREVER = np.iinfo(np.int64).max  # the end of what never ended
 UNKNOWN = -1  # an index of nothing
 
 Index = npt.NDArray[np.int64]
-_OF_CALLS = ("trajectory_id", "start_ns", "end_ns")
+_OF_CALLS = ("start_ns", "end_ns")
 _OF_TURNS = (*_OF_CALLS, "engine", "generated_tokens", "submitted_ns")
 _LEAF = ("host", "pid", "phase", "native_name", "pool", "unit", "step", "start_ns", "end_ns")
 
@@ -97,7 +97,7 @@ def tracks(run: RunTables) -> Tracks:
     known = pc.unique(turns.column("engine")).drop_null()
     engines = tuple(sorted(known.to_pylist()))
     engine = pc.index_in(turns.column("engine"), value_set=pa.array(engines, pa.string()))
-    closed_turns = _calls(turns, ids)
+    closed_turns = _calls(turns, lives_of(run, "turns", ids))
     open_turns = _open_calls(opens, Phase.GENERATION, ids, life_end)
     all_turns = _join(closed_turns, open_turns)
     turn_engine = np.concatenate((ints(engine, UNKNOWN), np.full(open_turns.start.size, UNKNOWN)))
@@ -119,8 +119,8 @@ def tracks(run: RunTables) -> Tracks:
         turn_engine=_told_engine(all_turns, turn_engine.astype(np.int64), answered, len(engines)),
         answered=answered,
         engines=engines,
-        tools=_join(_calls(tools, ids), _open_calls(opens, Phase.TOOL, ids, life_end)),
-        rewards=_calls(rewards, ids),
+        tools=_join(_calls(tools, lives_of(run, "tool_calls", ids)), _open_calls(opens, Phase.TOOL, ids, life_end)),
+        rewards=_calls(rewards, _index(rewards.column("trajectory_id"), ids)),
     )
 
 
@@ -150,9 +150,14 @@ def last_turn_before(turns: Calls, life: Index, at: Ns, order: Index | None = No
     return np.where(low > first, order[np.maximum(low - 1, 0)], UNKNOWN)
 
 
-def _calls(table: pa.Table, ids: pa.Array) -> Calls:
-    life = ints(pc.index_in(table.column("trajectory_id"), value_set=ids), UNKNOWN).astype(np.int64)
-    return Calls(life, ints(table.column("start_ns")), ints(table.column("end_ns")))
+def lives_of(run: RunTables, name: str, ids: pa.Array) -> Index:
+    """The trajectory of each row of a table, of which it has many more than there are trajectories."""
+    parts = [np.empty(0, dtype=np.int64)]
+    for batch in run.batches(name, ("trajectory_id",), text=("trajectory_id",)):
+        encoded = batch.column("trajectory_id")
+        places = np.append(_index(encoded.dictionary, ids), UNKNOWN)
+        parts.append(places[ints(encoded.indices, places.size - 1)])
+    return np.concatenate(parts)
 
 
 def _open_calls(opens: pa.Table, phase: Phase, ids: pa.Array, life_end: Ns) -> Calls:
@@ -161,7 +166,7 @@ def _open_calls(opens: pa.Table, phase: Phase, ids: pa.Array, life_end: Ns) -> C
     mine = opens.filter(wanted)
     if mine.num_rows == 0:
         return Calls(NO_NS, NO_NS, NO_NS)
-    life = ints(pc.index_in(mine.column("trajectory_id"), value_set=ids), UNKNOWN).astype(np.int64)
+    life = _index(mine.column("trajectory_id"), ids)
     start = ints(mine.column("start_ns"))
     end = start if life_end.size == 0 else np.where(life == UNKNOWN, start, life_end[np.maximum(life, 0)])
     return Calls(life, start, np.maximum(end, start))
@@ -190,3 +195,12 @@ def _told_engine(turns: Calls, engine: Index, answered: npt.NDArray[np.bool_], e
     before = last_turn_before(done, turns.life[silent], turns.start[silent])
     filled[silent] = np.where(before == UNKNOWN, UNKNOWN, engine[told[np.maximum(before, 0)]])
     return filled
+
+
+def _calls(table: pa.Table, life: Index) -> Calls:
+    return Calls(life, ints(table.column("start_ns")), ints(table.column("end_ns")))
+
+
+def _index(names: pa.Array | pa.ChunkedArray, ids: pa.Array) -> Index:
+    """The place of each trajectory among all, UNKNOWN of one that is none of them."""
+    return ints(pc.index_in(names, value_set=ids), UNKNOWN).astype(np.int64)
