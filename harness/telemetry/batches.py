@@ -43,14 +43,21 @@ class Batches:
         self._pack_buffers = struct.Struct(f"<{2 * buffers}q").pack_into
 
     def message(self, count: int, pieces: Mapping[str, Pieces]) -> bytes:
-        """The message of a batch of `count` rows; where no piece has a value there is none."""
+        """The message of a batch of `count` rows; where no piece has a value there is none.
+
+        Raises:
+            ValueError: a value does not fit its column.
+        """
         nodes: list[int] = []
         places: list[int] = []
         body: list[bytes] = []
         at = 0
         for name, code in self._fields:
             there = pieces.get(name)
-            nulls, buffers = _nothing(code, count) if there is None else _MAKE[code](code, count, there)
+            try:
+                nulls, buffers = _nothing(code, count) if there is None else _MAKE[code](code, count, there)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(f"{name}: {error}") from None
             nodes += count, nulls
             for buffer in buffers:
                 size = len(buffer)

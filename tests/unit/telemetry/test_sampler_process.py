@@ -398,3 +398,17 @@ def test_it_says_when_every_gpu_that_can_has_given_power(tmp_path, stand_in, set
     rows = read_samples(tmp_path / "run" / "samples").to_pylist()
     with_power = {row["gpu"] for row in rows if row["power_instant_watts"] is not None and row["mono_ns"] <= said_ns}
     assert len(with_power) == {"* gpus 2\n": 2, "* gpus 0\n": 0}.get(settings, 1)
+
+
+def test_a_reading_that_no_column_holds_costs_its_own_row_only(sampler):
+    running = sampler(f"* gpus 2\n1 nvlink_kib {2**53}\n")  # 2^63 bytes
+    running.wait_for(running.failures)
+    running.wait_until_sampling(0, 1, rows=len(running.power(1)) + 5)
+    running.wait_for(lambda: known(running.rows(0), "nvlink_tx_bytes"))
+    assert running.end() == 1
+    (rows,) = running.metrics("telemetry.rows")
+    assert rows.labels["lost"] >= 1
+    assert len(running.rows()) == rows.value
+    told = {failure.message for failure in running.failures()}
+    assert all("nvlink_tx_bytes" in message for message in told)
+    assert isinstance(running.events()[-1], Bye)

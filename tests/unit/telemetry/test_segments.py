@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.telemetry.description import Description
-from harness.telemetry.segment import SCHEMA, Segment
+from harness.telemetry.segment import END_OF_STREAM, SCHEMA, Segment
 from results.samples import read_gpus, read_samples, read_segments
 from results.schema import SAMPLES, conform
 
@@ -214,3 +214,20 @@ print("pandas" in sys.modules)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "a.arrows")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"), [("nvlink_tx_bytes", 2**63), ("nvlink_tx_bytes", 1.0), ("util_ratio", "57"), ("gpu", "\udc80")]
+)
+def test_rows_that_do_not_fit_their_columns_are_dropped_and_counted_and_the_others_are_written(tmp_path, column, odd):
+    segment = Segment(tmp_path / "a.arrows")
+    for at in range(4):
+        segment.append({"host": "h", "gpu": "GPU-1", "mono_ns": at, column: odd if at == 2 else None})
+    with pytest.raises(ValueError, match=f"1 rows .*{column}"):
+        segment.flush()
+    segment.append({"host": "h", "gpu": None, "mono_ns": 4, "uncertainty_ns": None, column: odd})
+    with pytest.raises(ValueError, match="1 rows"):
+        segment.close()
+    assert (segment.rows, segment.lost_rows) == (3, 2)
+    assert read_samples(tmp_path)["mono_ns"].to_pylist() == [0, 1, 3]
+    assert (tmp_path / "a.arrows").read_bytes().endswith(END_OF_STREAM)
