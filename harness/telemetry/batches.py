@@ -9,7 +9,6 @@ Arrow columnar format, "Encapsulated message format"; Message.fbs for the fields
 import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -43,21 +42,23 @@ class Batches:
         self._pack_buffers = struct.Struct(f"<{2 * buffers}q").pack_into
 
     def message(self, count: int, pieces: Mapping[str, Pieces]) -> bytes:
-        """The message of a batch of `count` rows; where no piece has a value there is none.
-
-        Raises:
-            ValueError: a value does not fit its column.
-        """
+        """The message of a batch of `count` rows; where no piece has a value there is none."""
         nodes: list[int] = []
         places: list[int] = []
         body: list[bytes] = []
         at = 0
+        bits, data = (count + 7) // 8, 8 * count  # bytes of a column without a value, which most of them are
+        skipped = bits + -bits % ALIGNMENT
+        nothing = bytes(skipped + data)
         for name, code in self._fields:
             there = pieces.get(name)
-            try:
-                nulls, buffers = _nothing(code, count) if there is None else _MAKE[code](code, count, there)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ValueError(f"{name}: {error}") from None
+            if there is None and code != "text":
+                nodes += count, count
+                places += at, bits, at + skipped, data
+                body.append(nothing)
+                at += skipped + data
+                continue
+            nulls, buffers = _MAKE[code](code, count, there or ())
             nodes += count, nulls
             for buffer in buffers:
                 size = len(buffer)
@@ -86,12 +87,6 @@ def _field(data: bytes, table: int, number: int) -> int:
     """Where a field of a table lies that is there."""
     vtable = table - _I32(data, table)[0]
     return table + int(_U16(data, vtable + 4 + 2 * number)[0])
-
-
-@lru_cache(maxsize=256)
-def _nothing(code: Code, count: int) -> Column:
-    offsets = (bytes(4 * (count + 1)),) if code == "text" else ()
-    return count, (bytes((count + 7) // 8), *offsets, b"" if code == "text" else bytes(8 * count))
 
 
 def _numbers(code: Code, count: int, pieces: Pieces) -> Column:

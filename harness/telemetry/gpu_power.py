@@ -34,16 +34,15 @@ class Asked:
         self._handle = handle
         self._kept = FieldValues(handle, fields) if fields else None
         self._calls = tuple(calls.items())
+        self.names = self._kept.names if self._kept else ()
         # Has the driver give them, and does no more: the next GPU waits for its turn.
         self.call: Callable[[], object] = self._kept.call if self._kept and not calls else self._each
+        # Where `call` gave 0: what is left for `columns` and `cells`, after the next call too.
+        self.taken: Callable[[], bytes] = self._kept.taken if self._kept else bytes
 
     def _each(self) -> tuple[int, list[tuple[str, Value, int]]]:
         code = self._kept.call() if self._kept else 0
         return code, [(name, *_answer(call, self._handle)) for name, call in self._calls]
-
-    def take(self, given: object) -> bytes | None:
-        """For `columns` and `cells`, what `call` gave with no error as a whole, by field values only; else None."""
-        return None if given or self._kept is None else self._kept.taken()
 
     def columns(self, many: Iterable[bytes]) -> dict[str, list[float]] | None:
         """W and J in what several calls gave; None where any of it is odd, and needs a look of its own."""

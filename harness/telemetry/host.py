@@ -47,9 +47,9 @@ class HostReader:
 
     def _cpu_times(self) -> tuple[int, int]:
         """All time and idle time of all CPUs, in the kernel's ticks."""
-        fields = [int(field) for field in os.pread(self._stat, 256, 0).split(b"\n", 1)[0].split()[1:]]
+        times = tuple(map(int, os.pread(self._stat, 256, 0).partition(b"\n")[0].split()[1:9]))
         # The ninth and tenth, guest time, are contained in the first two; the fourth and fifth are idle.
-        return sum(fields[:8]), sum(fields[3:5])
+        return sum(times), times[3] + times[4]
 
     def _memory_used(self) -> int | None:
         """What is not available to a new program; None on a kernel that does not say."""

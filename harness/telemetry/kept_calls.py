@@ -5,13 +5,16 @@
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 import pynvml
 
 from harness.telemetry.values import BLANK_32, BLANK_64, BLANK_DOUBLES, Value, clean
+
+Made = tuple[int, int, int]  # begin and end (monotonic ns) of a call, its return code
 
 LIBRARY = "libnvidia-ml.so.1"  # as nvidia-ml-py loads it: the same library, in the same state
 
@@ -85,13 +88,13 @@ class FieldValues:
             cell.fieldId, cell.scopeId = field, scope
         arguments = (_passed(handle), len(wanted), ctypes.byref(memory))
         self.call: Callable[[], int] = partial(function("nvmlDeviceGetFieldValues"), *arguments)  # its return code
+        self.taken: Callable[[], bytes] = partial(
+            bytes, memory
+        )  # what the last `call` left, for `cells` after the next
+        self.made: Made | None = None  # a call made ahead
         self._memory = memory
         self._cells = struct.Struct("=" + len(wanted) * _CELL)
         self.names = tuple(wanted)
-
-    def taken(self) -> bytes:
-        """What the last `call` left, for `cells` after the next."""
-        return bytes(self._memory)
 
     def cells(self, taken: bytes | None = None) -> Iterable[tuple[str, int, int]]:
         """Name, type (and return code), and bits as the last `call` left them; `value_of` says what they mean."""
@@ -127,7 +130,7 @@ class FieldValues:
         Raises:
             pynvml.NVMLError: the call failed as a whole.
         """
-        code = self.call()
+        code = made_now(self)[2]
         if code:
             raise pynvml.NVMLError(code)
         return {name: value_of(kind, bits) for name, kind, bits in self.cells()}
@@ -141,3 +144,35 @@ class Number:
         passed = (_passed(handle), *arguments, ctypes.byref(result), *after)
         self.call: Callable[[], int] = partial(function(name), *passed)  # its return code
         self.result = result  # as the last `call` left it
+        self.made: Made | None = None  # a call made ahead
+
+
+Kept = Number | FieldValues
+
+
+def make_ahead(kept: Sequence[Kept], stop: Callable[[], bool]) -> None:
+    """Makes the calls one after the other, until `stop`, and does nothing in between; `made` has them.
+
+    After each call that slept, what is done must first be fetched into the caches: afterwards it is so only once.
+    """
+    made: list[Made] = []
+    begin_ns = time.monotonic_ns()
+    for call in [one.call for one in kept]:
+        code = call()
+        end_ns = time.monotonic_ns()
+        made.append((begin_ns, end_ns, code))
+        begin_ns = end_ns
+        if stop():
+            break
+    for one, its in zip(kept, made, strict=False):
+        one.made = its
+
+
+def made_now(kept: "Kept") -> Made:
+    """The call that was made ahead; else one that is made now."""
+    made, kept.made = kept.made, None
+    if made is not None:
+        return made
+    begin_ns = time.monotonic_ns()
+    code = kept.call()
+    return begin_ns, time.monotonic_ns(), code

@@ -110,9 +110,8 @@ class Lanes:
     def expect(self, lane: "Lane", due_ns: int) -> None:
         """A lane will begin a round then."""
         with self.lock:
-            if not self.stop.is_set():
-                lane.until_ns = due_ns + lane.held_up_ns
-                self._set_alarm(time.monotonic_ns())
+            lane.until_ns = due_ns + lane.held_up_ns
+            self._set_alarm(time.monotonic_ns())
 
     def done(self, lane: "Lane", took_ns: int) -> None:
         """A lane ends a round, which took so long."""
@@ -123,7 +122,7 @@ class Lanes:
                 half = len(lane.members) // 2
                 theirs, lane.members, lane.long = lane.members[half:], lane.members[:half], 0
                 self._start(Lane(self, theirs, copy.copy(lane.ticks), lane.period_s))
-            elif lane.calm >= CALM_ROUNDS and not self.stop.is_set():  # else the other may have ended
+            elif lane.calm >= CALM_ROUNDS:
                 lane.held = False
                 self._join_another(lane)
 
@@ -168,7 +167,11 @@ class Lanes:
         lane.start()
 
     def _set_alarm(self, now: int) -> None:
-        earliest = min((lane.until_ns for lane in self.all), default=NEVER)
+        earliest = NEVER
+        if not self.stop.is_set():  # after that it could ring in a process that has no handler for it any more
+            for lane in self.all:
+                if lane.until_ns < earliest:
+                    earliest = lane.until_ns
         if earliest != self._alarm_ns:
             self._alarm_ns = earliest
             self._alarm(max(earliest - now, 1_000_000) / 1e9 if earliest != NEVER else 0.0)
@@ -215,13 +218,13 @@ class Lane(threading.Thread):
                 for member in members:
                     member.missed(ticks.skipped - skipped)
             # All that can be done before the tick is: after it, each thing must first be fetched into the caches again.
-            asks = [_asked(member, due) for member in members]
+            asks = [member.ask(due) for member in members]
             lanes.expect(self, due)
             if lanes.stop.wait(max(0, due - time.monotonic_ns()) / 1e9):
                 break
             self._round(members, asks)
             if not self.members and lanes.ended(self):
-                break
+                return
         lanes.ended(self)
         for member in self.members:
             member.end()
@@ -266,12 +269,9 @@ class Lane(threading.Thread):
         return given[self.place : self.place + 1]
 
     def since(self) -> int | None:
-        """When the call that is under way was begun (monotonic ns); None: none is, or another thread has taken over.
-
-        What was taken over may be through, and wait for its turn: it holds no one up.
-        """
+        """When the call that is under way was begun (monotonic ns); None: none is."""
         answers = self._answers
-        return None if answers is None or self._taken else int(answers[(len(answers) - 1) // 2 * 2])
+        return None if answers is None else int(answers[(len(answers) - 1) // 2 * 2])
 
     def hand_over(self) -> Sequence[Given] | None:
         """Has this lane make no further call, and sets `place`; what those before it gave. None: it is through.
@@ -305,15 +305,3 @@ class Lane(threading.Thread):
         elif abs(member.period_s - self.period_s) > SAME_PERIOD * self.period_s:
             self._lanes.leave(self, member)
             self._lanes.add(member)
-
-
-def _asked(member: Member, due_ns: int) -> Callable[[], object]:
-    """As the member's `ask`; what no one foresaw in it is its answer, and ends this GPU's readings only."""
-    try:
-        return member.ask(due_ns)
-    except Exception as error:
-        return partial(_raise, error)
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ctypes import byref, c_uint, c_ulonglong
 from typing import Any
 
@@ -10,7 +10,7 @@ import pynvml
 
 from harness.protocol.power_sensors import sensor_of
 from harness.telemetry.gpu_power import PowerSensors
-from harness.telemetry.kept_calls import FieldValues, Number, has
+from harness.telemetry.kept_calls import FieldValues, Kept, Number, has, made_now
 from harness.telemetry.values import FINAL, GONE, Reading, Report, Timed, Value, clean, reason_of
 
 # The name of this call changed with driver 535; both give the same bits.
@@ -56,8 +56,10 @@ class Gpu:
         self._memory = Number("nvmlDeviceGetMemoryInfo_v2", handle, newer)
         self._without_v2 = False
         self._older_memory = Number("nvmlDeviceGetMemoryInfo", handle, pynvml.c_nvmlMemory_t())
-        self._memory_clock = Number("nvmlDeviceGetClockInfo", handle, c_uint(), pynvml.NVML_CLOCK_MEM)
-        self._celsius = Number("nvmlDeviceGetTemperature", handle, c_uint(), pynvml.NVML_TEMPERATURE_GPU)
+        self._slow = {
+            "memory_clock_hz": Number("nvmlDeviceGetClockInfo", handle, c_uint(), pynvml.NVML_CLOCK_MEM),
+            "temperature_celsius": Number("nvmlDeviceGetTemperature", handle, c_uint(), pynvml.NVML_TEMPERATURE_GPU),
+        }
         self._asked_clock = Number("nvmlDeviceGetApplicationsClock", handle, c_uint(), pynvml.NVML_CLOCK_SM)
         pending = byref(c_uint())
         self._mig = Number("nvmlDeviceGetMigMode", handle, c_uint(), after=(pending,))
@@ -110,49 +112,68 @@ class Gpu:
 
     def memory(self) -> Timed:
         """Memory used and there, in bytes."""
-        begin_ns = time.monotonic_ns()
-        memory = self._memory_now()
-        end_ns = time.monotonic_ns()
+        begin_ns, end_ns, memory = self._memory_now()
         values: Reading = {
             "memory_used_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.used),
             "memory_total_bytes": self._scaled("memory_used_bytes", None if memory is None else memory.total),
         }
         return Timed(begin_ns, end_ns, values)
 
+    def memory_calls(self) -> list[Kept]:
+        """The call that the next `memory` makes, unless it was made ahead."""
+        return [] if "memory_used_bytes" in self.unsupported else [self._memory_call()]
+
+    def _memory_call(self) -> Number:
+        return self._older_memory if self._without_v2 else self._memory
+
     def slow_state(self) -> Timed:
         """What changes slowly: memory clock (Hz), temperature (Celsius)."""
-        begin_ns = time.monotonic_ns()
-        memory_mhz = self._kept("memory_clock_hz", self._memory_clock)
-        celsius = self._kept("temperature_celsius", self._celsius)
-        end_ns = time.monotonic_ns()
-        values: Reading = {
-            "memory_clock_hz": self._scaled(
-                "memory_clock_hz", None if memory_mhz is None else memory_mhz.value, 1_000_000
-            ),
-            "temperature_celsius": self._scaled("temperature_celsius", None if celsius is None else celsius.value, 1.0),
-        }
-        return Timed(begin_ns, end_ns, values)
+        return self._numbers(self._slow, {"memory_clock_hz": 1_000_000, "temperature_celsius": 1.0})
 
     def pcie(self) -> Timed:
         """PCIe throughput (bytes/s) over the 20 ms that each of its two calls blocks. NVML's KB is read as 1,000 B."""
-        begin_ns = time.monotonic_ns()
-        values: Reading = {}
-        for name, call in self._pcie.items():
-            kilobytes = self._kept(name, call)
-            values[name] = self._scaled(name, None if kilobytes is None else kilobytes.value, 1000.0)
-        return Timed(begin_ns, time.monotonic_ns(), values)
+        return self._numbers(self._pcie, dict.fromkeys(self._pcie, 1000.0))
+
+    def seldom_calls(self) -> list[Kept]:
+        """The calls that the next `slow_state`, `nvlink` and `pcie` make, unless they were made ahead."""
+        both = {**self._slow, **self._pcie}
+        calls: list[Kept] = [call for name, call in both.items() if name not in self.unsupported]
+        return [*calls, self._links] if self._links is not None and self._link_fields else calls
+
+    def check_calls(self) -> list[Kept]:
+        """The calls that the next `mig_enabled` and `application_clocks_hz` make, unless they were made ahead."""
+        both = {"mig_mode": self._mig, "application_clock_hz": self._asked_clock}
+        return [call for name, call in both.items() if name not in self.unsupported]
+
+    def _numbers(self, calls: Mapping[str, Number], factors: Mapping[str, int | float]) -> Timed:
+        """What these calls give, times their factors."""
+        values: Reading = dict.fromkeys(calls)
+        begin_ns = end_ns = 0
+        for name, call in calls.items():
+            if name in self.unsupported:
+                continue
+            begin, end_ns, code = made_now(call)
+            begin_ns = begin_ns or begin
+            self.lost_if(code)
+            if code:
+                self.nothing(name, code)
+            else:
+                values[name] = self._scaled(name, call.result.value, factors[name])
+        now = end_ns or time.monotonic_ns()
+        return Timed(begin_ns or now, now, values)
 
     def nvlink(self) -> Timed:
         """NVLink data bytes, cumulative, all links summed."""
-        begin_ns = time.monotonic_ns()
         values: Reading = {"nvlink_tx_bytes": None, "nvlink_rx_bytes": None}
+        made = self._links.made if self._links is not None else None
+        begin_ns = time.monotonic_ns() if made is None else made[0]
         answers = self._link_answers()
         if any(code in FINAL and name in self._link_fallback for name, (_, code) in answers.items()):
             # Newer GPUs count under other fields; both directions change over together.
             self._link_fields, self._link_fallback, self._links = self._link_fallback, {}, None
-            begin_ns = time.monotonic_ns()
+            made, begin_ns = None, time.monotonic_ns()
             answers = self._link_answers()
-        end_ns = time.monotonic_ns()
+        end_ns = time.monotonic_ns() if made is None else made[1]
         for name, (raw, code) in answers.items():
             if code == pynvml.NVML_SUCCESS:
                 values[name] = self._scaled(name, raw, self._link_fields[name][1])
@@ -177,10 +198,12 @@ class Gpu:
 
     def read_limit_again(self) -> float | None:
         """As `read_limit`, with less work."""
-        limit = self._kept("power_limit_watts", self._limit)
-        if limit is not None and limit.value / 1000 == self.power_limit_watts:
-            return self.power_limit_watts
+        limit = self._made("power_limit_watts", self._limit)
         return self._take_limit(None if limit is None else limit.value)
+
+    def limit_calls(self) -> list[Kept]:
+        """The call that the next `read_limit_again` makes, unless it was made ahead."""
+        return [] if "power_limit_watts" in self.unsupported else [self._limit]
 
     def _take_limit(self, raw: int | None) -> float | None:
         milliwatts = self._scaled("power_limit_watts", raw)
@@ -194,12 +217,12 @@ class Gpu:
 
     def mig_enabled(self) -> bool | None:
         """Whether the GPU is cut into instances; None where it cannot be."""
-        mode = self._kept("mig_mode", self._mig)
+        mode = self._made("mig_mode", self._mig)
         return None if mode is None else bool(mode.value)
 
     def application_clocks_hz(self) -> tuple[int | None, int | None]:
         """The SM clock asked for and the board's default for it, in Hz."""
-        now = self._kept("application_clock_hz", self._asked_clock)
+        now = self._made("application_clock_hz", self._asked_clock)
         which = pynvml.NVML_CLOCK_SM
         default = self._once("application_clock_default_hz", pynvml.nvmlDeviceGetDefaultApplicationsClock, which)
         return None if now is None else now.value * 1_000_000, None if default is None else default * 1_000_000
@@ -218,7 +241,7 @@ class Gpu:
     def describe(self) -> dict[str, Any]:
         """What does not change while the run goes on."""
         limits = self.read("power_limit_constraints", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        memory = self._memory_now()
+        memory = self._memory_now()[2]
         pci = self.read("pci_bus_id", pynvml.nvmlDeviceGetPciInfo)
         max_mhz = self.read("sm_clock_max_hz", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
         return {
@@ -302,18 +325,33 @@ class Gpu:
         self.nothing(name, code)
         return None
 
-    def _memory_now(self) -> Any:
-        """Version 2 leaves the driver's own reserve out of `used`, as nvidia-smi does; older drivers lack it."""
-        if not self._without_v2:
-            code = self._memory.call()
-            if not code:
-                return self._memory.result
-            if code not in FINAL:
-                self.lost_if(code)
-                self.nothing("memory_used_bytes", code)
-                return None
+    def _made(self, name: str, call: Number) -> Any:
+        """As `_kept`, of a call that may have been made ahead."""
+        if name in self.unsupported:
+            return None
+        code = made_now(call)[2]
+        self.lost_if(code)
+        if code:
+            self.nothing(name, code)
+        return None if code else call.result
+
+    def _memory_now(self) -> tuple[int, int, Any]:
+        """Begin, end (monotonic ns) and what was given.
+
+        Version 2 leaves the driver's own reserve out of `used`, as nvidia-smi does; older drivers lack it.
+        """
+        if "memory_used_bytes" in self.unsupported:
+            now = time.monotonic_ns()
+            return now, now, None
+        call = self._memory_call()
+        begin_ns, end_ns, code = made_now(call)
+        if code in FINAL and not self._without_v2:
             self._without_v2 = True
-        return self._kept("memory_used_bytes", self._older_memory)
+            return self._memory_now()
+        self.lost_if(code)
+        if code:
+            self.nothing("memory_used_bytes", code)
+        return begin_ns, end_ns, None if code else call.result
 
     def _scaled(self, name: str, raw: int | float | None, factor: int | float = 1) -> Value:
         if raw is None:

@@ -4,15 +4,15 @@ import functools
 import random
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from harness.protocol.events import Scalar
 from harness.telemetry.gpu_power import POWER_NAMES, Asked
 from harness.telemetry.nvml import Gpu, StateAnswers
 from harness.telemetry.refresh import COUNTER, Polls, Refreshes, Turns, learnt, measure, measure_longer
-from harness.telemetry.values import Columns, Timed
+from harness.telemetry.settling import Settling
+from harness.telemetry.values import Timed
 
 STATE_PERIOD_S = 0.5  # NVML averages utilisation over 1/6 to 1 s, by product
 CLOCKS_EVERY = 3  # states: clocks are asked for what held them and how often, not for their course
@@ -24,14 +24,9 @@ REFINE_AFTER_S = 20.0  # between two of them
 
 Metric = Callable[[str, float | None, str, Mapping[str, Scalar]], None]
 Emit = Callable[[str, Timed], None]  # gpu uuid, readings
-# gpu uuid, moments and uncertainties (monotonic ns), as many values of each column
-EmitAll = Callable[[str, Sequence[int], Sequence[int], Columns], None]
 Describe = Callable[[Gpu, Mapping[str, Any]], None]
 Guard = Callable[[Gpu, Callable[[Gpu], object]], bool]  # runs work on a GPU; False when that failed or it is lost
 Aside = Callable[[Gpu, Callable[[Gpu], object]], None]  # runs work on a GPU in a thread of its own, one at a time
-
-# What was asked, the tick, begin and end of the call (monotonic ns), what it gave, the limit then.
-_Taken = tuple[Asked, int, int, int, bytes, float | None]
 
 
 class Reader:
@@ -45,7 +40,7 @@ class Reader:
         stop: threading.Event,
         rng: random.Random,
         emit: Emit,
-        emit_all: EmitAll,
+        settling: Settling,
         metric: Metric,
         describe: Describe,
         guarded: Guard,
@@ -63,7 +58,7 @@ class Reader:
         self._stop = stop
         self._rng = rng
         self._emit = emit
-        self._emit_all = emit_all
+        self._settling = settling
         self._metric = metric
         self._describe = describe
         self._guarded = guarded
@@ -82,14 +77,12 @@ class Reader:
         self._all: Asked
         self._asked: Asked  # for the tick at `_due_ns`
         self._due_ns = 0
-        self._taken: deque[_Taken] = deque()
-        self._states_taken: deque[StateAnswers] = deque()
-        self._settling = threading.Lock()
+        self.later = False  # readings may be left to be settled
         self._failed = False
         self._state_ns = 0
         self._states = 0
-        self._turns = 0
-        self._late = 0
+        self.turns = 0
+        self.late = 0
         self._skipped = 0
 
     def prepare(self, gpu: Gpu) -> None:
@@ -129,37 +122,38 @@ class Reader:
         return self._asked.call
 
     def keep(self, begin_ns: int, end_ns: int, answer: object) -> bool:
-        """Takes down what the last `ask` gave, or has the next `settle` do it; False when the GPU is lost."""
+        """Takes down what the last `ask` gave, or leaves it to be settled; False when the GPU is lost."""
         try:
-            limit = self.gpu.power_limit_watts
+            asked, limit = self._asked, self.gpu.power_limit_watts
             if self.gpu.uuid not in self._lost:
-                # What comes in between would each time be fetched into the caches for one reading.
-                if self._turns and self._learnt is None and (taken := self._asked.take(answer)) is not None:
-                    self._taken.append((self._asked, self._due_ns, begin_ns, end_ns, taken, limit))
+                if answer == 0 and self.later:
+                    self._settling.add((self, asked, self._due_ns, begin_ns, end_ns, asked.taken(), limit))
                     return not self._failed
-                self.settle()
-                with self._settling:
-                    self._keep(self._asked, self._due_ns, begin_ns, end_ns, answer, limit)
+                self._settling.settle()
+                with self._settling.lock:
+                    self._keep(asked, self._due_ns, begin_ns, end_ns, answer, limit)
+                self.later = self._learnt is None
                 return not self._failed
         except Exception as error:
             return self._guarded(self.gpu, functools.partial(_raise, error))
         return self._guarded(self.gpu, lambda gpu: None)
 
-    def settle(self) -> None:
-        """Takes down what `keep` and `state` left; may be called from any thread."""
-        with self._settling:
-            try:
-                taken = [self._taken.popleft() for _ in range(len(self._taken))]
-                if not self._keep_alike(taken):
-                    for one in taken:
-                        self._keep(*one)
-                for _ in range(len(self._states_taken)):
-                    self._emit(self.gpu.uuid, self.gpu.state_of(self._states_taken.popleft()))
-            except Exception as error:
-                self._failed = True
-                self._taken.clear()
-                self._states_taken.clear()
-                self._guarded(self.gpu, functools.partial(_raise, error))
+    def take(self, asked: Asked, due_ns: int, begin_ns: int, end_ns: int, answer: object, limit: float | None) -> None:
+        """Takes down what `keep` left, as `settle` has it done."""
+        if not self._failed:
+            self._try(lambda: self._keep(asked, due_ns, begin_ns, end_ns, answer, limit))
+
+    def take_state(self, answers: StateAnswers) -> None:
+        """Takes down what `state` left."""
+        if not self._failed:
+            self._try(lambda: self._emit(self.gpu.uuid, self.gpu.state_of(answers)))
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._failed = True
+            self._guarded(self.gpu, functools.partial(_raise, error))
 
     def due(self, now_ns: int) -> bool:
         """Whether it is time for `state`."""
@@ -181,9 +175,9 @@ class Reader:
 
     def end(self) -> None:
         """Tells how many readings were made, how many of them late, and how many ticks were skipped."""
-        self.settle()
-        labels: dict[str, Scalar] = {"gpu": self.gpu.uuid, "skipped": self._skipped, "late": self._late}
-        self._metric("telemetry.ticks", float(self._turns), "ticks", labels)
+        self._settling.settle()
+        labels: dict[str, Scalar] = {"gpu": self.gpu.uuid, "skipped": self._skipped, "late": self.late}
+        self._metric("telemetry.ticks", float(self.turns), "ticks", labels)
 
     def _keep(self, asked: Asked, due_ns: int, begin_ns: int, end_ns: int, answer: object, limit: float | None) -> None:
         if isinstance(answer, Exception):
@@ -202,33 +196,11 @@ class Reader:
             for name, polls in self._learnt.items():
                 polls.append((at, values.get(name)))
         if at - due_ns > self.period_s * 5e8:
-            self._late += 1
+            self.late += 1
         self._emit(gpu.uuid, reading)
-        self._turns += 1
-        if self._turns == 1:
+        self.turns += 1
+        if self.turns == 1:
             self._begun(gpu)
-
-    def _keep_alike(self, taken: "Sequence[_Taken]") -> bool:
-        """As `_keep`, of several at once and with less work; False, and nothing done, where something is odd."""
-        if not taken:
-            return True
-        all_asked, due, begin, end, answers, limits = zip(*taken, strict=True)
-        columns = None if all_asked.count(all_asked[0]) < len(taken) else all_asked[0].columns(answers)
-        if columns is None:
-            return False
-        uuid = self.gpu.uuid
-        joules = columns.get(COUNTER)
-        if joules is not None:
-            if joules[0] < self._joules.get(uuid, 0.0) or joules != sorted(joules):
-                return False  # the counter fell
-            self._joules[uuid] = joules[-1]
-        moments = [(one + other) // 2 for one, other in zip(begin, end, strict=True)]
-        doubts = [(other - one + 1) // 2 for one, other in zip(begin, end, strict=True)]
-        late_ns = self.period_s * 5e8
-        self._late += sum(at - tick > late_ns for at, tick in zip(moments, due, strict=True))
-        self._turns += len(taken)
-        self._emit_all(uuid, moments, doubts, {**columns, "power_limit_watts": limits})
-        return True
 
     def _state(self, gpu: Gpu) -> None:
         answers = gpu.state_answers(clocks=self._states % CLOCKS_EVERY == 0)
@@ -237,7 +209,7 @@ class Reader:
         self._state_ns += max(round(STATE_PERIOD_S * 1e9), now - self._state_ns)
         refined = self._refined >= REFINEMENTS or now < self._refine_ns
         if refined and self._learnt is None and self._found is None:
-            self._states_taken.append(answers)
+            self._settling.add_state((self, answers))
             return
         reading = gpu.state_of(answers)
         self._emit(gpu.uuid, reading)

@@ -123,7 +123,7 @@ class Sampler:
         self._engines = EngineScraper(None)
         self._settle: Callable[[], None] = lambda: None
         self._told_full = False
-        self._told: set[type] = set()  # errors of writing
+        self._told_disk = False
 
     def run(self, signals: Signals) -> int:
         """Samples until told to stop; returns the exit code.
@@ -198,10 +198,10 @@ class Sampler:
         def emit(uuid: str, reading: "Timed") -> None:
             begin, end, values = reading
             columns = {name: (value,) for name, value in values.items()}
-            add((host, uuid, ((begin + end) // 2,), ((end - begin + 1) // 2,), columns))
+            add((host, (uuid,), ((begin + end) // 2,), ((end - begin + 1) // 2,), columns))
 
-        def emit_all(uuid: str, moments: Sequence[int], doubts: Sequence[int], columns: "Columns") -> None:
-            add((host, uuid, moments, doubts, columns))
+        def emit_all(uuids: Sequence[str], moments: Sequence[int], doubts: Sequence[int], columns: "Columns") -> None:
+            add((host, uuids, moments, doubts, columns))
 
         watch = GpuWatch(
             gpus,
@@ -266,9 +266,9 @@ class Sampler:
         self._settle()
         try:
             segment.flush()
-        except (OSError, ValueError) as error:
-            if type(error) not in self._told:
-                self._told.add(type(error))
+        except OSError as error:
+            if not self._told_disk:
+                self._told_disk = True
                 self._fail(error)
 
     def _start_engines(self) -> None:
@@ -283,7 +283,7 @@ class Sampler:
             self._fail(OSError(trouble))
         try:
             segment.close()
-        except (OSError, ValueError) as error:
+        except OSError as error:
             self._fail(error)
         self._tell_cost()
         labels = {"lost": segment.lost_rows, "ended_by": signals.stopped}

@@ -22,8 +22,8 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # Arrow IPC streaming forma
 
 Row = Mapping[str, str | int | float | None]
 Values = Sequence[str | int | float | None]
-# Rows of one host and GPU: moments and uncertainties (monotonic ns), and by column as many values.
-Block = tuple[str, str | None, Sequence[int], Sequence[int | None], Mapping[str, Values]]
+# Rows of one host: GPUs, moments and uncertainties (monotonic ns), and by column the values, as many of each.
+Block = tuple[str, Sequence[str | None], Sequence[int], Sequence[int | None], Mapping[str, Values]]
 
 # The reader (results.samples) declares the same columns with their units; a test keeps the two equal.
 SCHEMA = pa.schema(
@@ -94,61 +94,40 @@ class Segment:
         """Keeps a row for the next flush; in their batch, rows with the same names come together."""
         host, gpu, at, doubt = (row.get(name) for name in _FIRST)
         values = {name: (value,) for name, value in row.items() if name not in _FIRST}
-        self.add((cast("str", host), cast("str | None", gpu), (cast("int", at),), (cast("int | None", doubt),), values))
+        self.add(
+            (cast("str", host), (cast("str | None", gpu),), (cast("int", at),), (cast("int | None", doubt),), values)
+        )
 
     def flush(self) -> None:
         """Writes the rows kept so far as one batch.
 
         Raises:
             OSError: the file cannot grow. The rows are dropped and counted in `lost_rows`; the file stays readable.
-            ValueError: rows do not fit their columns. They are dropped and counted; the others are written.
         """
         pending = self._pending
         blocks = [pending.popleft() for _ in range(len(pending))]  # others append meanwhile
         if not blocks:
             return
+        rows = sum(len(moments) for _, _, moments, _, _ in blocks)
         try:
-            self._put(blocks)
-        except ValueError as error:
-            fitting = [block for block in blocks if self._fits(block)]
-            lost = _count(blocks) - _count(fitting)
-            self.lost_rows += lost
-            if fitting:
-                self._put(fitting)
-            raise ValueError(f"{lost} rows do not fit their columns, and are left out: {error}") from None
-
-    def _put(self, blocks: Sequence[Block]) -> None:
-        rows = _count(blocks)
-        message = self._batches.message(rows, _pieces(blocks))
-        try:
-            self._write(message)
+            self._write(self._batches.message(rows, _pieces(blocks)))
         except OSError:
             self.lost_rows += rows
             raise
         self.rows += rows
-
-    def _fits(self, block: Block) -> bool:
-        try:
-            self._batches.message(_count([block]), _pieces([block]))
-        except ValueError:
-            return False
-        return True
 
     def close(self) -> None:
         """Flushes, ends the stream, makes it durable and closes the file.
 
         Raises:
             OSError: the last rows could not be written.
-            ValueError: as for `flush`; all else is done.
         """
         self._closed.set()
         self._syncer.join(timeout=FSYNC_PERIOD_S)
         try:
-            try:
-                self.flush()
-            finally:
-                self._write(END_OF_STREAM)
-                os.fsync(self._fd)
+            self.flush()
+            self._write(END_OF_STREAM)
+            os.fsync(self._fd)
         finally:
             os.close(self._fd)
 
@@ -173,20 +152,15 @@ class Segment:
                 return  # a descriptor that cannot sync: writes themselves still report errors
 
 
-def _count(blocks: Iterable[Block]) -> int:
-    return sum(len(moments) for _, _, moments, _, _ in blocks)
-
-
 def _pieces(blocks: Iterable[Block]) -> dict[str, list[tuple[int, Sequence[Any]]]]:
     """Of each column that has values, where rows begin that have it, and these; rows with the same names together."""
     groups: dict[tuple[str, ...], list[list[Any]]] = {}
-    for host, gpu, moments, doubts, values in blocks:
+    for host, gpus, moments, doubts, values in blocks:
         names = tuple(values)
         group = groups.get(names)
         if group is None:
             group = groups[names] = [[] for _ in range(len(_FIRST) + len(names))]
-        count = len(moments)
-        more: tuple[Sequence[Any], ...] = ([host] * count, [gpu] * count, moments, doubts, *values.values())
+        more: tuple[Sequence[Any], ...] = ([host] * len(moments), gpus, moments, doubts, *values.values())
         for column, its in zip(group, more, strict=True):
             column += its
     begin = 0

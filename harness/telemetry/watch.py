@@ -13,9 +13,11 @@ from harness.telemetry.cadence import Ticks
 from harness.telemetry.contamination import Contamination
 from harness.telemetry.description import Description
 from harness.telemetry.health import ErrorEvents, ProcessMemory, memory_errors, mig_instances
+from harness.telemetry.kept_calls import Kept, make_ahead
 from harness.telemetry.lanes import Alarm, Lanes
 from harness.telemetry.nvml import Gpu, GpuLostError
-from harness.telemetry.reader import Emit, EmitAll, Metric, Reader
+from harness.telemetry.reader import Emit, Metric, Reader
+from harness.telemetry.settling import EmitAll, Settling
 
 LIMIT_PERIOD_S = 1.0
 MEMORY_PERIOD_S = 2.0
@@ -60,7 +62,6 @@ class GpuWatch:
         self._hz = hz
         self._stop = stop
         self._emit = emit
-        self._emit_all = emit_all
         self._metric = metric
         self._fail = fail
         self._description = description
@@ -72,7 +73,8 @@ class GpuWatch:
         self._ready = ready
         self._awaited = {gpu.uuid for gpu in gpus}
         self._joules: dict[str, float] = {}
-        self._readers: list[Reader] = []  # replaced, never changed
+        self._settling = Settling(emit_all, self._joules)
+        self.settle = self._settling.settle  # has what was read so far be emitted
         self._threads: list[threading.Thread] = []
         self._lanes = Lanes(stop=stop, rng=rng, alarm=alarm)
 
@@ -94,11 +96,6 @@ class GpuWatch:
     def look(self) -> None:
         """Has what a GPU holds up be read by another thread; to be called when the alarm goes off."""
         self._lanes.look()
-
-    def settle(self) -> None:
-        """Has what was read so far be emitted."""
-        for reader in self._readers:
-            reader.settle()
 
     def join(self, timeout_s: float) -> bool:
         """Waits for the threads to end; False when one is held up inside the driver."""
@@ -156,7 +153,7 @@ class GpuWatch:
             stop=self._stop,
             rng=self._rng,
             emit=self._emit,
-            emit_all=self._emit_all,
+            settling=self._settling,
             metric=self._metric,
             describe=self._describe,
             guarded=self._guarded_fast,
@@ -165,8 +162,6 @@ class GpuWatch:
             begun=self._begun,
             joules=self._joules,
         )
-        with self._lock:
-            self._readers = [*(one for one in self._readers if one.gpu.uuid != gpu.uuid), reader]
         if self._guarded(gpu, reader.prepare):
             self._lanes.add(reader)
         else:
@@ -200,20 +195,24 @@ class GpuWatch:
         looked: dict[Gpu, _Looks] = {}
         now = time.monotonic_ns()
         failed: set[tuple[Gpu, int]] = set()
-        ticks: list[tuple[Ticks, Callable[[Gpu], object]]] = [
-            (Ticks(LIMIT_PERIOD_S, now, self._rng), Gpu.read_limit_again),
-            (Ticks(MEMORY_PERIOD_S, now, self._rng), lambda gpu: self._emit(gpu.uuid, gpu.memory())),
-            (Ticks(SLOWEST_PERIOD_S, now, self._rng), self._seldom),
-            (Ticks(CHECK_PERIOD_S, now, self._rng), lambda gpu: looked[gpu].check()),
+        # When, what calls are made ahead of it, and what is done with each GPU.
+        ticks: list[tuple[Ticks, Callable[[Gpu], Sequence[Kept]], Callable[[Gpu], object]]] = [
+            (Ticks(LIMIT_PERIOD_S, now, self._rng), Gpu.limit_calls, Gpu.read_limit_again),
+            (Ticks(MEMORY_PERIOD_S, now, self._rng), Gpu.memory_calls, self._memory),
+            (Ticks(SLOWEST_PERIOD_S, now, self._rng), Gpu.seldom_calls, self._seldom),
+            (Ticks(CHECK_PERIOD_S, now, self._rng), Gpu.check_calls, lambda gpu: looked[gpu].check()),
         ]
         self._first_looks(looked, failed)
-        due = [tick.next(now) for tick, _ in ticks]
+        due = [tick.next(now) for tick, _, _ in ticks]
         while not self._wait_until(min(due)):
             self._first_looks(looked, failed)  # at GPUs that appeared or came back
-            for place, (tick, work) in enumerate(ticks):
+            for place, (tick, calls, work) in enumerate(ticks):
                 if time.monotonic_ns() < due[place]:
                     continue
-                for gpu in [gpu for gpu in self._gpus if gpu in looked and (gpu, place) not in failed]:
+                here = [gpu for gpu in self._gpus if gpu in looked and gpu.uuid not in self._lost]
+                todo = [gpu for gpu in here if (gpu, place) not in failed]
+                make_ahead([call for gpu in todo for call in calls(gpu)], self._stop.is_set)
+                for gpu in todo:
                     if gpu.uuid in self._lost or self._stop.is_set():
                         continue
                     if not self._guarded(gpu, work):
@@ -234,6 +233,9 @@ class GpuWatch:
         looks = _Looks(gpu, contamination, ProcessMemory(gpu, self._metric), self._emit)
         looks.check()
         looked[gpu] = looks
+
+    def _memory(self, gpu: Gpu) -> None:
+        self._emit(gpu.uuid, gpu.memory())
 
     def _seldom(self, gpu: Gpu) -> None:
         self._emit(gpu.uuid, gpu.slow_state())

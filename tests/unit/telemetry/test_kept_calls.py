@@ -1,5 +1,8 @@
 """Field values as their structure holds them, by the type that each names."""
 
+import ctypes
+import time
+
 import pynvml
 import pytest
 
@@ -120,3 +123,56 @@ def test_what_is_odd_is_left_to_a_look_of_its_own(monkeypatch, odd):
     assert fields.numbers([usual, usual]) is not None
     assert fields.numbers([usual, other]) is None
     assert fields.numbers([other]) is None
+
+
+def played(code, number=0):
+    """A `Number` whose call gives that code, and counts."""
+    kept = kept_calls.Number("nvmlNoSuchFunction", None, ctypes.c_uint())
+    calls = []
+
+    def call():
+        calls.append(time.monotonic_ns())
+        kept.result.value = number
+        return code
+
+    kept.call = call
+    return kept, calls
+
+
+def test_calls_made_ahead_are_each_taken_once_with_their_own_times():
+    (first, its), (second, others) = played(0, number=7), played(3)
+    begin_ns = time.monotonic_ns()
+    kept_calls.make_ahead([first, second], lambda: False)
+    end_ns = time.monotonic_ns()
+    assert (len(its), len(others)) == (1, 1)
+    one, other = kept_calls.made_now(first), kept_calls.made_now(second)
+    assert (one[2], other[2], first.result.value) == (0, 3, 7)
+    assert begin_ns <= one[0] <= its[0] <= one[1] <= other[0] <= others[0] <= other[1] <= end_ns
+    again = kept_calls.made_now(first)  # none was made ahead of it
+    assert len(its) == 2
+    assert again[0] <= its[1] <= again[1]
+
+
+def test_no_call_is_made_ahead_once_the_sampler_is_to_stop():
+    (first, its), (second, others) = played(0), played(0)
+    kept_calls.make_ahead([first, second], lambda: len(its) == 1)
+    assert (len(its), len(others)) == (1, 0)
+    assert second.made is None
+
+
+def test_field_values_made_ahead_are_read_without_another_call(monkeypatch):
+    calls = []
+
+    def fill(cells, count):
+        calls.append(count)
+        for cell in cells:
+            cell.valueType, cell.nvmlReturn, cell.value.ullVal = 1, 0, 5
+        return 0
+
+    answering(monkeypatch, fill)
+    fields = FieldValues(None, {"a": (1, 0), "b": (2, 0)})
+    kept_calls.make_ahead([fields], lambda: False)
+    assert fields.read() == {"a": (5, 0), "b": (5, 0)}
+    assert calls == [2]
+    fields.read()
+    assert calls == [2, 2]
