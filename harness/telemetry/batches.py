@@ -42,7 +42,11 @@ class Batches:
         self._pack_buffers = struct.Struct(f"<{2 * buffers}q").pack_into
 
     def message(self, count: int, pieces: Mapping[str, Pieces]) -> bytes:
-        """The message of a batch of `count` rows; where no piece has a value there is none."""
+        """The message of a batch of `count` rows; where no piece has a value there is none.
+
+        Raises:
+            ValueError: a value does not fit its column.
+        """
         nodes: list[int] = []
         places: list[int] = []
         body: list[bytes] = []
@@ -58,7 +62,10 @@ class Batches:
                 body.append(nothing)
                 at += skipped + data
                 continue
-            nulls, buffers = _MAKE[code](code, count, there or ())
+            try:
+                nulls, buffers = _MAKE[code](code, count, there or ())
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(f"{name}: {error}") from None
             nodes += count, nulls
             for buffer in buffers:
                 size = len(buffer)

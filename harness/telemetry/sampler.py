@@ -123,7 +123,7 @@ class Sampler:
         self._engines = EngineScraper(None)
         self._settle: Callable[[], None] = lambda: None
         self._told_full = False
-        self._told_disk = False
+        self._told: set[type] = set()  # errors of writing
 
     def run(self, signals: Signals) -> int:
         """Samples until told to stop; returns the exit code.
@@ -266,9 +266,9 @@ class Sampler:
         self._settle()
         try:
             segment.flush()
-        except OSError as error:
-            if not self._told_disk:
-                self._told_disk = True
+        except (OSError, ValueError) as error:
+            if type(error) not in self._told:
+                self._told.add(type(error))
                 self._fail(error)
 
     def _start_engines(self) -> None:
@@ -283,7 +283,7 @@ class Sampler:
             self._fail(OSError(trouble))
         try:
             segment.close()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._fail(error)
         self._tell_cost()
         labels = {"lost": segment.lost_rows, "ended_by": signals.stopped}

@@ -7,7 +7,7 @@ since, and a file cut inside a batch is readable up to it. A background thread s
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,31 +103,54 @@ class Segment:
 
         Raises:
             OSError: the file cannot grow. The rows are dropped and counted in `lost_rows`; the file stays readable.
+            ValueError: rows do not fit their columns. They are dropped and counted; the others are written.
         """
         pending = self._pending
         blocks = [pending.popleft() for _ in range(len(pending))]  # others append meanwhile
         if not blocks:
             return
-        rows = sum(len(moments) for _, _, moments, _, _ in blocks)
         try:
-            self._write(self._batches.message(rows, _pieces(blocks)))
+            self._put(blocks)
+        except ValueError as error:
+            fitting = [row for block in blocks for row in _one_by_one(block) if self._fits(row)]
+            lost = _count(blocks) - _count(fitting)
+            self.lost_rows += lost
+            if fitting:
+                self._put(fitting)
+            raise ValueError(f"{lost} rows do not fit their columns, and are left out: {error}") from None
+
+    def _put(self, blocks: Sequence[Block]) -> None:
+        rows = _count(blocks)
+        message = self._batches.message(rows, _pieces(blocks))
+        try:
+            self._write(message)
         except OSError:
             self.lost_rows += rows
             raise
         self.rows += rows
+
+    def _fits(self, block: Block) -> bool:
+        try:
+            self._batches.message(_count([block]), _pieces([block]))
+        except ValueError:
+            return False
+        return True
 
     def close(self) -> None:
         """Flushes, ends the stream, makes it durable and closes the file.
 
         Raises:
             OSError: the last rows could not be written.
+            ValueError: as for `flush`; all else is done.
         """
         self._closed.set()
         self._syncer.join(timeout=FSYNC_PERIOD_S)
         try:
-            self.flush()
-            self._write(END_OF_STREAM)
-            os.fsync(self._fd)
+            try:
+                self.flush()
+            finally:
+                self._write(END_OF_STREAM)
+                os.fsync(self._fd)
         finally:
             os.close(self._fd)
 
@@ -150,6 +173,18 @@ class Segment:
                 os.fdatasync(self._fd)  # and the file's size, which it can't be read without
             except OSError:
                 return  # a descriptor that cannot sync: writes themselves still report errors
+
+
+def _count(blocks: Iterable[Block]) -> int:
+    return sum(len(moments) for _, _, moments, _, _ in blocks)
+
+
+def _one_by_one(block: Block) -> Iterator[Block]:
+    """The rows of a block, as blocks."""
+    host, gpus, moments, doubts, values = block
+    for place in range(len(moments)):
+        one = slice(place, place + 1)
+        yield host, gpus[one], moments[one], doubts[one], {name: column[one] for name, column in values.items()}
 
 
 def _pieces(blocks: Iterable[Block]) -> dict[str, list[tuple[int, Sequence[Any]]]]:

@@ -231,3 +231,14 @@ def test_rows_that_do_not_fit_their_columns_are_dropped_and_counted_and_the_othe
     assert (segment.rows, segment.lost_rows) == (3, 2)
     assert read_samples(tmp_path)["mono_ns"].to_pylist() == [0, 1, 3]
     assert (tmp_path / "a.arrows").read_bytes().endswith(END_OF_STREAM)
+
+
+def test_of_rows_that_came_together_only_those_that_do_not_fit_are_dropped(tmp_path):
+    segment = Segment(tmp_path / "a.arrows")
+    values = {"power_instant_watts": [1.5, "57", 3.5], "power_limit_watts": (None, 700.0, 700.0)}
+    segment.add(("h", ["GPU-1", "GPU-2", "GPU-3"], [1, 2, 3], [0, 0, 0], values))
+    with pytest.raises(ValueError, match=r"1 rows .*power_instant_watts"):
+        segment.close()
+    assert (segment.rows, segment.lost_rows) == (2, 1)
+    found = [(row["gpu"], row["mono_ns"], row["power_instant_watts"]) for row in read_samples(tmp_path).to_pylist()]
+    assert found == [("GPU-1", 1, 1.5), ("GPU-3", 3, 3.5)]
