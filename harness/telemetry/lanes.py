@@ -85,11 +85,14 @@ class Lanes:
 
     def join(self, end_s: float) -> bool:
         """Waits for the lanes until monotonic `end_s`; False when one is held up inside the driver."""
-        with self.lock:
-            lanes = list(self.all)
-        for lane in lanes:
-            lane.join(max(0.0, end_s - time.monotonic()))
-        return not any(lane.is_alive() for lane in lanes)
+        while True:
+            self.look()  # the others of a lane that is held up are ended by a new one
+            with self.lock:
+                alive = [lane for lane in self.all if lane.is_alive()]
+            left = end_s - time.monotonic()
+            if not alive or left <= 0:
+                return not alive
+            alive[0].join(min(left, HELD_UP_S[0]))
 
     def look(self) -> None:
         """Hands over what is read by lanes that are held up. Called when the alarm goes off, and by other lanes."""
@@ -122,7 +125,7 @@ class Lanes:
                 half = len(lane.members) // 2
                 theirs, lane.members, lane.long = lane.members[half:], lane.members[:half], 0
                 self._start(Lane(self, theirs, copy.copy(lane.ticks), lane.period_s))
-            elif lane.calm >= CALM_ROUNDS:
+            elif lane.calm >= CALM_ROUNDS and not self.stop.is_set():  # else the other may have ended
                 lane.held = False
                 self._join_another(lane)
 
@@ -218,13 +221,13 @@ class Lane(threading.Thread):
                 for member in members:
                     member.missed(ticks.skipped - skipped)
             # All that can be done before the tick is: after it, each thing must first be fetched into the caches again.
-            asks = [member.ask(due) for member in members]
+            asks = [_asked(member, due) for member in members]
             lanes.expect(self, due)
             if lanes.stop.wait(max(0, due - time.monotonic_ns()) / 1e9):
                 break
             self._round(members, asks)
             if not self.members and lanes.ended(self):
-                return
+                break
         lanes.ended(self)
         for member in self.members:
             member.end()
@@ -269,9 +272,12 @@ class Lane(threading.Thread):
         return given[self.place : self.place + 1]
 
     def since(self) -> int | None:
-        """When the call that is under way was begun (monotonic ns); None: none is."""
+        """When the call that is under way was begun (monotonic ns); None: none is, or another thread has taken over.
+
+        What was taken over may be through, and wait for its turn: it holds no one up.
+        """
         answers = self._answers
-        return None if answers is None else int(answers[(len(answers) - 1) // 2 * 2])
+        return None if answers is None or self._taken else int(answers[(len(answers) - 1) // 2 * 2])
 
     def hand_over(self) -> Sequence[Given] | None:
         """Has this lane make no further call, and sets `place`; what those before it gave. None: it is through.
@@ -305,3 +311,15 @@ class Lane(threading.Thread):
         elif abs(member.period_s - self.period_s) > SAME_PERIOD * self.period_s:
             self._lanes.leave(self, member)
             self._lanes.add(member)
+
+
+def _asked(member: Member, due_ns: int) -> Callable[[], object]:
+    """As the member's `ask`; what no one foresaw in it is its answer, and ends this GPU's readings only."""
+    try:
+        return member.ask(due_ns)
+    except Exception as error:
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error

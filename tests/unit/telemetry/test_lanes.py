@@ -382,3 +382,22 @@ def test_once_told_to_stop_no_lane_gives_its_gpus_to_another():
     lanes.stop.set()
     lanes.done(made[0], 0)
     assert [lane.members for lane in made] == [(member,) for member in members]
+
+
+def test_at_the_end_what_a_lane_that_is_held_up_reads_is_ended_all_the_same():
+    """No alarm rings any more: whoever would look then waits for the lanes."""
+    lanes = Lanes(stop=Stop(), rng=random.Random(1), alarm=lambda seconds: None)
+    first, sick, last = members = [Played() for _ in range(3)]
+    for member in members:
+        lanes.add(member)
+    more(members, 2)
+    sick.free.clear()
+    wait_for(lambda: sick.inside)
+    lanes.stop.set()
+    assert not lanes.join(time.monotonic() + 1)
+    wait_for(lambda: first.ended and last.ended)
+    assert len(first.kept) == len(first.read_ns)
+    assert not sick.ended
+    sick.free.set()
+    assert lanes.join(time.monotonic() + HANG_S)
+    assert [member.ended for member in members] == [1, 1, 1]
