@@ -1,9 +1,8 @@
 """From the events, samples and meta.json of a run folder to its tables, however the run ended."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,7 +65,7 @@ def collect(run_dir: Path) -> RunTables:
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
         table_path(run_dir, name).unlink(missing_ok=True)
-    with _from_malloc(), TemporaryDirectory(dir=tables_dir(run_dir), prefix=".new-") as staging:
+    with TemporaryDirectory(dir=tables_dir(run_dir), prefix=".new-") as staging:
         tables = _written(Path(staging), _Run(run_dir, run_id, spec, meta, clocks, defects))
         for name in COMPUTED:
             table_path(run_dir, name).unlink(missing_ok=True)
@@ -140,21 +139,6 @@ def _written(folder: Path, run: _Run) -> dict[str, pa.Table]:
                 one.cancel()
             raise
     return tables
-
-
-@contextmanager
-def _from_malloc() -> Iterator[None]:
-    """Arrow takes its memory from malloc meanwhile.
-
-    Its own allocators give what is freed back to the system at once, or map each large buffer anew: a collection fills
-    and frees tens of GB, and having every page of them cleared again was an eighth of its CPU time.
-    """
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(before)
 
 
 def _event_tables(run_dir: Path, recorded: Recorded, on_axis: OnAxis) -> dict[str, pa.Table]:

@@ -1,6 +1,7 @@
 """The events of a run as rows: each event to the table it belongs to, typed attributes pulled out of spans."""
 
 from collections.abc import Collection, Mapping
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -80,7 +81,7 @@ class Recorded:
         for number, line in part.alone:
             self._take_line(file, number, line, changes)
         process = len(file.processes)
-        for _, open_id, event in sorted(changes, key=lambda change: change[0]):
+        for _, open_id, event in sorted(changes, key=itemgetter(0)):
             if event is None:
                 opens.pop((process, open_id), None)
             else:
