@@ -55,49 +55,48 @@ class Settling:
     def settle(self) -> None:
         """Takes all of it down."""
         with self.lock:
-            groups: dict[tuple[str, ...], list[Taken]] = {}
-            for _ in range(len(self._power)):
-                one = self._power.popleft()
-                groups.setdefault(one[1].names, []).append(one)
-            for alike in groups.values():
-                self._take(alike)
+            taken = [self._power.popleft() for _ in range(len(self._power))]
+            if taken and not self._take_at_once(taken):
+                sources = list(dict.fromkeys(one[0] for one in taken))
+                for source in sources:  # what is odd is mostly one GPU's
+                    its = [one for one in taken if one[0] is source]
+                    if len(sources) == 1 or not self._take_at_once(its):
+                        for one in its:
+                            source.take(*one[1:])
             for _ in range(len(self._states)):
                 source, answers = self._states.popleft()
                 source.take_state(answers)
 
-    def _take(self, alike: Sequence[Taken]) -> None:
-        if self._take_at_once(alike):
-            return
-        sources = list(dict.fromkeys(one[0] for one in alike))
-        for source in sources:  # what is odd is mostly one GPU's
-            its = [one for one in alike if one[0] is source]
-            if len(sources) == 1 or not self._take_at_once(its):
-                for one in its:
-                    source.take(*one[1:])
-
-    def _take_at_once(self, alike: Sequence[Taken]) -> bool:
-        """Readings of the same sensors; False, and nothing done, where there is anything odd."""
-        sources, all_asked, due, begin, end, left, limits = zip(*alike, strict=True)
-        try:
-            columns = all_asked[0].columns(left)
-        except Exception:  # what no one foresaw is one GPU's: taken down alone, it ends that one's readings and is told
-            return False
-        if columns is None:
-            return False
-        uuids = [source.gpu.uuid for source in sources]
+    def _take_at_once(self, taken: Sequence[Taken]) -> bool:
+        """Those of the same sensors together; False, and nothing done, where there is anything odd."""
+        groups: dict[tuple[str, ...], list[Taken]] = {}
+        for one in taken:
+            groups.setdefault(one[1].names, []).append(one)
+        found: list[tuple[list[str], list[int], list[int], Columns]] = []
+        counted: list[tuple[int, str, float]] = []
+        for alike in groups.values():
+            sources, all_asked, _, begin, end, left, limits = zip(*alike, strict=True)
+            try:
+                columns = all_asked[0].columns(left)
+            except Exception:  # what no one foresaw is one GPU's: taken down alone, it ends that one's, and is told
+                return False
+            if columns is None:
+                return False
+            uuids = [source.gpu.uuid for source in sources]
+            moments = [(before + after) // 2 for before, after in zip(begin, end, strict=True)]
+            doubts = [(after - before + 1) // 2 for before, after in zip(begin, end, strict=True)]
+            counted += zip(moments, uuids, columns.get(COUNTER, ()), strict=False)
+            found.append((uuids, moments, doubts, {**columns, "power_limit_watts": limits}))
         joules = dict(self._joules)
-        for uuid, value in zip(uuids, columns.get(COUNTER, ()), strict=False):
+        for _, uuid, value in sorted(counted) if len(groups) > 1 else counted:  # a counter is read in several groups
             if value < joules.get(uuid, 0.0):
-                return False  # the counter fell
+                return False  # it fell
             joules[uuid] = value
         self._joules.update(joules)
-        moments, doubts = [], []
-        for source, tick, before, after in zip(sources, due, begin, end, strict=True):
-            at = (before + after) // 2
-            moments.append(at)
-            doubts.append((after - before + 1) // 2)
+        for source, _, tick, before, after, _, _ in taken:
             source.turns += 1
-            if at - tick > source.period_s * 5e8:
+            if (before + after) // 2 - tick > source.period_s * 5e8:
                 source.late += 1
-        self._emit_all(uuids, moments, doubts, {**columns, "power_limit_watts": limits})
+        for its in found:
+            self._emit_all(*its)
         return True

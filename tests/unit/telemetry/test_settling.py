@@ -135,3 +135,23 @@ def test_what_is_added_meanwhile_is_taken_down_once_and_in_its_order(made):
     for source in sources:
         assert [at for uuid, at, *_ in rows if uuid == source.gpu.uuid] == list(range(500))
         assert source.turns == 500
+
+
+def test_a_counter_that_is_read_with_other_sensors_each_time_did_not_fall(made):
+    settling, rows, joules = made
+    source = Source(0)
+    names = POWER_NAMES[1:]  # the counter among both
+    fewer = PowerSensors(source.gpu).asked(names)
+    for tick in range(1, 7):
+        asked, cells = (source.asked, left(joules=tick)) if tick % 2 else (fewer, left(joules=tick)[40:])
+        settling.add((source, asked, tick * MS, tick * MS, tick * MS, cells, None))
+    settling.settle()
+    assert not source.alone
+    assert source.turns == 6
+    assert joules == {"GPU-0": 6.0}
+    assert sorted((at // MS, values["energy_joules"]) for _, at, _, values in rows) == [(n, n) for n in range(1, 7)]
+    for tick, counter in ((7, 8.0), (8, 7.0), (9, 9.0)):  # and here it did
+        asked, cells = (source.asked, left(joules=counter)) if tick % 2 else (fewer, left(joules=counter)[40:])
+        settling.add((source, asked, tick * MS, tick * MS, tick * MS, cells, None))
+    settling.settle()
+    assert [due // MS for due, _ in source.alone] == [7, 8, 9]
