@@ -78,7 +78,7 @@ class Reader:
         self._asked: Asked  # for the tick at `_due_ns`
         self._due_ns = 0
         self.later = False  # readings may be left to be settled
-        self._failed = False
+        self._failed = False  # nothing more is read: it is lost, or another reader has this GPU
         self._state_ns = 0
         self._states = 0
         self.turns = 0
@@ -123,6 +123,8 @@ class Reader:
 
     def keep(self, begin_ns: int, end_ns: int, answer: object) -> bool:
         """Takes down what the last `ask` gave, or leaves it to be settled; False when the GPU is lost."""
+        if self._failed:
+            return False
         try:
             asked, limit = self._asked, self.gpu.power_limit_watts
             if self.gpu.uuid not in self._lost:
@@ -161,6 +163,8 @@ class Reader:
 
     def state(self) -> bool:
         """Reads state; False when the GPU is lost."""
+        if self._failed:
+            return False
         try:
             if self.gpu.uuid not in self._lost:
                 self._state(self.gpu)
@@ -168,6 +172,11 @@ class Reader:
         except Exception as error:
             return self._guarded(self.gpu, functools.partial(_raise, error))
         return self._guarded(self.gpu, lambda gpu: None)
+
+    def retire(self) -> None:
+        """Leaves the GPU to another reader, even if a call that is under way has still to come back."""
+        self._settling.settle()
+        self._failed = True
 
     def missed(self, ticks: int) -> None:
         """Ticks that passed without a reading."""

@@ -73,6 +73,7 @@ class GpuWatch:
         self._ready = ready
         self._awaited = {gpu.uuid for gpu in gpus}
         self._joules: dict[str, float] = {}
+        self._readers: dict[str, Reader] = {}
         self._settling = Settling(emit_all, self._joules)
         self.settle = self._settling.settle  # has what was read so far be emitted
         self._threads: list[threading.Thread] = []
@@ -162,6 +163,10 @@ class GpuWatch:
             begun=self._begun,
             joules=self._joules,
         )
+        with self._lock:
+            before, self._readers[gpu.uuid] = self._readers.get(gpu.uuid), reader
+        if before is not None:  # it was lost, and may still be held up inside the driver
+            before.retire()
         if self._guarded(gpu, reader.prepare):
             self._lanes.add(reader)
         else:

@@ -412,3 +412,23 @@ def test_a_reading_that_no_column_holds_costs_its_own_row_only(sampler):
     told = {failure.message for failure in running.failures()}
     assert all("nvlink_tx_bytes" in message for message in told)
     assert isinstance(running.events()[-1], Bye)
+
+
+def test_a_gpu_that_came_back_while_a_call_to_it_still_hung_is_read_by_one_thread(sampler):
+    running = sampler("* gpus 2\n")
+    running.wait_until_sampling(0, 1)
+    begun = time.monotonic()
+    running.configure("* gpus 2\n1 latency_us.field_values 12000000\n")
+    rows = len(running.power(0))
+    running.wait_for(lambda: len(running.power(0)) >= rows + 10)  # by now that call hangs
+    running.configure("* gpus 2\n1 error.limit 15\n")  # GPU_IS_LOST, as another thread finds
+    running.wait_for(running.failures)
+    running.configure("* gpus 2\n")
+    running.wait_for(lambda: running.metrics("telemetry.gpu_returned"))
+    hung_until = (begun + 14) * NS
+    running.wait_for(lambda: running.power(0)[-1]["mono_ns"] > hung_until + 2 * NS)
+    assert running.end() == 0
+    first, second = (sum(row["mono_ns"] > hung_until for row in running.power(gpu)) for gpu in (0, 1))
+    assert second < 1.5 * first
+    assert len(running.failures()) == 1
+    assert len(running.metrics("telemetry.ticks", 1)) == 2  # each of the two that read it
