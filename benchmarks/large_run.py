@@ -38,6 +38,7 @@ LIMITS = {
     "nodes_memory_bytes": 2**30,
 }
 POLL_S = 0.02
+AFTER_S = 2.0  # of sampling, after the last step
 TOUCH = "held = bytearray(b'x') * (3 * 2**29)"
 COLLECT = "import sys; from pathlib import Path; from results.collect import collect; collect(Path(sys.argv[1]))"
 REPORT = (
@@ -135,8 +136,10 @@ def generate(folder: Path, trajectories: int, samples: int) -> dict[str, int]:
         return found
     spec = parts.spec_of(trajectories // parts.PER_STEP)
     seconds = samples / (parts.GPUS * (parts.POWER_HZ + parts.STATE_HZ))
+    (folder / "events").mkdir(parents=True, exist_ok=True)
+    spans, end_s = parts.write_events(folder, spec, trajectories)
+    seconds = max(seconds, end_s + AFTER_S)  # a window that samples do not cover has no energy account
     parts.write_folder(folder, spec, seconds)
-    spans = parts.write_events(folder, spec, trajectories)
     path = folder / "samples" / f"{parts.HOST}-3000-1.arrows"
     counts = {"spans": spans, "samples": parts.write_samples(path, host=parts.HOST, node=0, seconds=seconds)}
     done.write_text(json.dumps(counts))
@@ -171,7 +174,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         base = (given.folder or Path(temporary)).resolve()
-        run = base / f"run-{given.trajectories}-{given.samples}"
+        run = base / f"whole-{given.trajectories}-{given.samples}"
         counts = generate(run, given.trajectories, given.samples)
         python = [sys.executable, "-P", "-c"]
         script = str(Path(__file__).with_name("pandas_script.py"))

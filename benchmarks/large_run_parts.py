@@ -95,8 +95,12 @@ def gpu_uuid(node: int, gpu: int) -> str:
     return f"GPU-00000000-0000-4000-{node:04d}-{gpu:012d}"
 
 
-def write_events(folder: Path, spec: RunSpec, trajectories: int) -> int:
-    """The events of a run with so many trajectories, each as its plan asks; returns how many spans there are."""
+def write_events(folder: Path, spec: RunSpec, trajectories: int) -> tuple[int, float]:
+    """The events of a run with so many trajectories, each as its plan asks.
+
+    Returns:
+        How many spans there are, and at which second the last step ends.
+    """
     rng = np.random.default_rng(1)
     preset = PRESETS[spec.preset]
     starts = (np.arange(trajectories) * (STEP_S * S // PER_STEP) + rng.integers(0, S, trajectories)).tolist()
@@ -162,10 +166,11 @@ def write_events(folder: Path, spec: RunSpec, trajectories: int) -> int:
                 del pending[:PER_STEP]
         file.writelines(lines for _, _, lines in sorted(pending))
         file.write(_bye(max(end for end, *_ in ends), spans + 2 * trajectories))
-    return spans + _write_steps(folder, run_id, sorted(ends))
+    of_steps, end_s = _write_steps(folder, run_id, sorted(ends))
+    return spans + of_steps, end_s
 
 
-def _write_steps(folder: Path, run_id: str, ends: list[tuple[int, str, int, int]]) -> int:
+def _write_steps(folder: Path, run_id: str, ends: list[tuple[int, str, int, int]]) -> tuple[int, float]:
     spans = 0
     with (folder / "events" / f"{HOST}-1000.jsonl").open("w") as file:
         file.write(_hello(run_id, 1000, "controller", "train", [gpu_uuid(0, gpu) for gpu in range(TRAIN_GPUS)]))
@@ -200,7 +205,7 @@ def _write_steps(folder: Path, run_id: str, ends: list[tuple[int, str, int, int]
             file.writelines(lines)
             written, before = written + len(lines), at
         file.write(_bye(before + S, written))
-    return spans
+    return spans, before / S
 
 
 def _span(phase: str | None, native: str, start: int, end: int, step: int, *, container: bool = False) -> str:

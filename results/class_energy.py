@@ -120,7 +120,7 @@ def class_energy(
         doubt, variance = np.zeros(codes.size), np.zeros(codes.size)
         for each in metered.usable:
             power = sensors[each.gpu].instant
-            apart_s = sensors[each.gpu].instant_refresh_s + 2 * sensors[each.gpu].host_doubt_s
+            apart_s = sensors[each.gpu].instant_refresh_s + sensors[each.gpu].host_doubt_s
             doubt += edge_doubt(power, apart_s, timeline.edges)
             variance += unseen_within(power, sensors[each.gpu].instant_refresh_s, timeline.edges)
         for name, code in names.items():

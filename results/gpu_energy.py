@@ -197,12 +197,15 @@ def power_integral(power: Series, low: int, high: int, refresh_s: float = 0.0) -
 
 
 def edge_doubt(power: Series, refresh_s: float, edges: Ns, *, whole: bool = False) -> Floats:
-    """Joules by which each cell may be off: at both its edges, the change of power there x refresh / 2.
+    """Joules by which each cell may be off, at most: at both its edges, the change of power there x (refresh + gap/2).
 
-    The change is what the readings tell within two refreshes to either side: one shows a change up to a refresh late,
-    the next may be a refresh later, and a cell between two edges may be shorter than that.
+    A reading shows a change up to a refresh late, the next comes a gap later, and the trapezoid puts the change into
+    the middle between the two. The gap is the longest of those that may have it between them: readings come at random
+    within their slots, so it may be almost two periods. The change is what the readings tell as far as that to either
+    side (two refreshes at least, since a cell between two edges may be shorter).
     """
-    reach = 2 * int(refresh_s * 1e9)
+    gaps = _gaps(power, edges, edges + int(refresh_s * 1e9))
+    reach = np.ceil(1e9 * (refresh_s + np.maximum(gaps, refresh_s))).astype(np.int64)
     first = np.searchsorted(power.times, edges - reach, side="left")
     after = np.searchsorted(power.times, edges + reach, side="right")
     held = power.values
@@ -214,7 +217,17 @@ def edge_doubt(power: Series, refresh_s: float, edges: Ns, *, whole: bool = Fals
     inside = after > first
     most = np.where(inside, np.maximum(most, np.maximum.reduceat(held, stretches)[::2]), most)
     least = np.where(inside, np.minimum(least, np.minimum.reduceat(held, stretches)[::2]), least)
-    jump = (most - least) * refresh_s / 2
+    jump = (most - least) * (refresh_s + gaps / 2)
     if not whole:
         jump[[0, -1]] = 0.0  # the window's own edges cut no class from another
     return np.asarray(jump[:-1] + jump[1:], dtype=np.float64)
+
+
+def _gaps(power: Series, begins: Ns, ends: Ns) -> Floats:
+    """Seconds of the longest gap between readings that has a part in each stretch."""
+    if power.times.size < 2:
+        return np.zeros(begins.size)
+    gaps = np.append(np.diff(power.times) / 1e9, 0.0)
+    first = np.clip(np.searchsorted(power.times, begins, side="right") - 1, 0, gaps.size - 2)
+    after = np.clip(np.searchsorted(power.times, ends, side="left"), first + 1, gaps.size - 1)
+    return np.asarray(np.maximum.reduceat(gaps, np.stack((first, after), axis=1).ravel())[::2], dtype=np.float64)

@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow.compute as pc
 import pytest
+
+from results.collect import collect
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -58,6 +61,15 @@ def test_one_limit_that_is_not_kept_fails_the_benchmark(
     assert large_run.main() == (1 if limit else 0)
     assert told["missed"] == ([limit] if limit else [])
     assert len(told["limits"]) == 6  # type: ignore[arg-type]
+
+
+def test_samples_cover_the_steps(large_run: ModuleType, tmp_path: Path) -> None:
+    counts = large_run.generate(tmp_path / "run", 400, 1000)
+    tables = collect(tmp_path / "run").tables
+    assert tables["samples"].num_rows == counts["samples"] > 1000
+    steps, samples = tables["steps"], tables["samples"]
+    assert pc.min(samples["mono_ns"]).as_py() <= pc.min(steps["start_ns"]).as_py()
+    assert pc.max(samples["mono_ns"]).as_py() >= pc.max(steps["end_ns"]).as_py()
 
 
 def test_seconds_are_the_median_and_memory_is_the_most(large_run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,5 +75,5 @@ def test_a_class_edge_is_as_uncertain_as_the_hosts_clock(host, doubt_s, tmp_path
     gpu = SimpleNamespace(source="counter")
     assert _resolution_s(gpu, sensors) == pytest.approx(max(0.001, 2 * doubt_s))
     edges = np.array([0, 49_500_000, 99 * MS])
-    doubt = edge_doubt(watts, 0.001 + 2 * doubt_s, edges)
-    assert doubt[0] == pytest.approx(400.0 * (0.0005 + doubt_s))
+    doubt = edge_doubt(watts, 0.001 + doubt_s, edges)
+    assert doubt[0] == pytest.approx(400.0 * (0.001 + 0.0005 + doubt_s))  # a refresh, half a gap of readings

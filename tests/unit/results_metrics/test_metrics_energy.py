@@ -390,7 +390,8 @@ def test_joules_per_class_are_cut_at_the_boundaries_and_sum_to_the_whole() -> No
     train, logprob = classes["train"], classes["logprob"]
     assert train.joules == pytest.approx(2 * 300 * 50 * 1.02, rel=2e-3)
     assert logprob.joules == pytest.approx(2 * 100 * 49.9 * 1.02, rel=2e-3)
-    assert train.uncertainty_joules == pytest.approx(2 * 200 * 0.1 / 2, rel=0.01)  # one edge, |dP| = 200 W, 0.1 s
+    # Two GPUs, one edge, |dP| = 200 W: a refresh of 0.1 s and half a gap of as much.
+    assert train.uncertainty_joules == pytest.approx(2 * 200 * (0.1 + 0.1 / 2), rel=0.01)
     assert (classes["weight_sync"].joules, classes["weight_sync"].note) == (None, "too short")
 
 
