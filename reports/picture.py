@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports import style
-from results.spread import beside
+from results.spread import beside, cores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Draw = Callable[[], "Figure"]
+DRAWING = 2  # processes: each costs half a second of imports, and a report has some five pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +57,17 @@ def left_out(which: Callable[[str], bool]) -> Iterator[None]:
 
 @contextmanager
 def drawn_beside() -> Iterator[None]:
-    """Pictures are drawn by another process, while this one goes on; all are there at the end of the block.
+    """Pictures are drawn by other processes, while this one goes on; all are there at the end of the block.
 
     What draws them is a function of a module with its arguments bound (`functools.partial`), all of which can be
     pickled. Pictures hold Python's lock while they are drawn, and matplotlib while it is imported: to this process
-    neither happens. Should the other one be killed, what it leaves is drawn here.
+    neither happens. Should one of the others be killed, what they leave is drawn here.
 
     Raises:
         Exception: what a drawing raises.
     """
     drawings: list[_Drawing] = []
-    with beside(_ready) as submit:
+    with beside(_ready, min(DRAWING, cores())) as submit:
 
         def begin(draw: Draw, stem: Path) -> None:
             try:

@@ -227,7 +227,9 @@ def _gaps(power: Series, begins: Ns, ends: Ns) -> Floats:
     """Seconds of the longest gap between readings that has a part in each stretch."""
     if power.times.size < 2:
         return np.zeros(begins.size)
-    gaps = np.append(np.diff(power.times) / 1e9, 0.0)
+    gaps = np.zeros(power.times.size, dtype=np.int64)
+    np.subtract(power.times[1:], power.times[:-1], out=gaps[:-1])
     first = np.clip(np.searchsorted(power.times, begins, side="right") - 1, 0, gaps.size - 2)
     after = np.clip(np.searchsorted(power.times, ends, side="left"), first + 1, gaps.size - 1)
-    return np.asarray(np.maximum.reduceat(gaps, np.stack((first, after), axis=1).ravel())[::2], dtype=np.float64)
+    longest = np.maximum.reduceat(gaps, np.stack((first, after), axis=1).ravel())[::2]
+    return np.asarray(longest / 1e9, dtype=np.float64)

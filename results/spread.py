@@ -44,15 +44,16 @@ def spread(
 
 
 @contextmanager
-def beside(begin: Callable[[], None]) -> Iterator[Callable[[Callable[[], Made]], "Future[Made]"]]:
-    """One process beside this one: what is submitted is done there, in order, until the end of the block.
+def beside(begin: Callable[[], None], workers: int = 1) -> Iterator[Callable[[Callable[[], Made]], "Future[Made]"]]:
+    """Processes beside this one: what is submitted is done there until the end of the block.
 
     What is submitted is a function of a module, or a `functools.partial` of one, and can be pickled with what it
-    makes. The process is started at once, and calls `begin` first. A block that raises leaves nothing running.
+    makes. The processes are started at once, and call `begin` first. A block that raises leaves nothing running.
     """
-    with _pool(1, None) as pool:
+    with _pool(workers, None) as pool:
         with _uninterrupted():
-            pool.submit(begin)
+            for _ in range(workers):
+                pool.submit(begin)
         yield pool.submit
 
 
