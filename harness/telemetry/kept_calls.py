@@ -148,22 +148,24 @@ class Number:
 
 
 Kept = Number | FieldValues
+AHEAD_NS = 100_000_000
 
 
 def make_ahead(kept: Sequence[Kept], stop: Callable[[], bool]) -> None:
     """Makes the calls one after the other, until `stop`, and does nothing in between; `made` has them.
 
-    After each call that slept, what is done must first be fetched into the caches: afterwards it is so only once.
+    After each call that slept, what is done must first be fetched into the caches: afterwards it is so only once. Where
+    they are slow (AHEAD_NS), the others are left to be made one by one: no GPU's row waits for those of all.
     """
     made: list[Made] = []
-    begin_ns = time.monotonic_ns()
+    first_ns = begin_ns = time.monotonic_ns()
     for call in [one.call for one in kept]:
         code = call()
         end_ns = time.monotonic_ns()
         made.append((begin_ns, end_ns, code))
-        begin_ns = end_ns
-        if stop():
+        if stop() or end_ns - first_ns > AHEAD_NS:
             break
+        begin_ns = end_ns
     for one, its in zip(kept, made, strict=False):
         one.made = its
 

@@ -160,6 +160,14 @@ def test_no_call_is_made_ahead_once_the_sampler_is_to_stop():
     assert second.made is None
 
 
+def test_where_a_call_is_slow_the_others_are_not_made_ahead(monkeypatch):
+    (first, its), (second, others) = played(0), played(0)
+    monkeypatch.setattr(kept_calls, "AHEAD_NS", -1)  # any call is slower
+    kept_calls.make_ahead([first, second], lambda: False)
+    assert (len(its), len(others)) == (1, 0)
+    assert second.made is None
+
+
 def test_field_values_made_ahead_are_read_without_another_call(monkeypatch):
     calls = []
 
