@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.protocol.durable import sync_folder
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import RunSpec
 from results.status import held, read_meta
@@ -237,11 +238,7 @@ def _replace(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _utc(form: str, at: float | None = None) -> str:

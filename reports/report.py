@@ -67,7 +67,7 @@ def write_report(
 
     A run that was not collected yet is collected first. `html`: a file that the same is written to as one page, with
     timelines and charts in place of the pictures; where only that is wanted, `draw` False leaves those pictures out.
-    `beside`: pictures are drawn by a process of their own meanwhile, for which the caller's main module is imported
+    `beside`: pictures are drawn by processes of their own meanwhile, for which the caller's main module is imported
     again there (so it must be one that does nothing when it is imported).
 
     Returns:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.protocol.durable import sync_folder
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
 from results.attributes import to_json
@@ -37,7 +38,6 @@ from results.store import (
     tables_dir,
     write_table,
 )
-from results.table_writing import sync_folder
 from results.texts import texts_as
 
 

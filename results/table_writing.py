@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.protocol.durable import sync_folder
 from results.schema import conform, empty, with_metadata
 from results.texts import encoded, texts_as
 
@@ -91,12 +92,3 @@ class TableWriter:
         with suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

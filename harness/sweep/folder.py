@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.protocol.durable import sync_folder
 from harness.protocol.errors import EnvError, SpecError
 from harness.run_folder import read_status
-from harness.sweep.journal import NAME, Journal, Line, read_journal, sync_folder
+from harness.sweep.journal import NAME, Journal, Line, read_journal
 from harness.sweep.plan import Plan
 
 PLAN = "sweep.json"

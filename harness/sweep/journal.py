@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.protocol.durable import sync_folder
+
 NAME = "journal.jsonl"
 
 
@@ -64,12 +66,3 @@ def read_journal(path: Path) -> tuple[list[Line], int]:
         except (ValueError, AttributeError, KeyError):
             damaged += 1
     return lines, damaged
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a new name in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.protocol.durable import sync_folder
 from harness.protocol.errors import SpecError
-from results.table_writing import sync_folder
 
 LEDGER = "ledger.jsonl"
 ACCEPT, WITHDRAW, TRUST, DISTRUST = "accept", "withdraw", "trust", "distrust"
