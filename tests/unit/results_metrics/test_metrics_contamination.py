@@ -4,7 +4,7 @@ import json
 
 import pytest
 from recorded_histories import History, ns
-from test_metrics_energy import _flat, _found, _history, _sample
+from sampled_gpus import energy_of, flat, gpu_history, sample
 
 from harness.protocol.spec import Device
 from reports.contaminated import contamination_line
@@ -25,7 +25,7 @@ def _probe(
 
 
 def _clean() -> History:
-    history = _history(gpus=2)
+    history = gpu_history(gpus=2)
     for gpu in ("GPU-0", "GPU-1"):
         for check in CHECKS:
             _probe(history, check, 1, 0.0, gpu)
@@ -79,7 +79,7 @@ def test_what_could_not_be_looked_at_is_unknown_and_not_clean() -> None:
 
 
 def test_load_counts_only_from_before_the_launch() -> None:
-    history = _history()  # its controller begins at 12
+    history = gpu_history()  # its controller begins at 12
     _probe(history, "host_load", 18, 0.9, None)
     assert contamination(history.run(), WINDOW).load_ratio is None  # the run's own
     _probe(history, "host_load", 12.3, 0.8, None)  # of the minute before it, as good as all
@@ -92,7 +92,7 @@ def test_load_counts_only_from_before_the_launch() -> None:
 
 
 def test_of_several_hosts_the_busiest_counts_by_its_last_load_before_the_launch() -> None:
-    history = _history()
+    history = gpu_history()
     for at, load, host in ((2, 0.9, "a"), (11, 0.1, "a"), (5, 0.6, "b"), (13, 0.8, "b")):
         _probe(history, "host_load", at, load, None, host)
     assert contamination(history.run(), WINDOW).load_ratio == 0.6
@@ -129,8 +129,8 @@ def test_energy_of_a_contaminated_window_gets_no_verdict_and_bad_stays_bad() -> 
     for scale, before, after in ((1.0, "ok", None), (1.08, "bad", "bad")):
         history = _clean()
         for gpu in ("GPU-0", "GPU-1"):
-            _sample(history, gpu, _flat(200), scale=scale)
-        power = _found(history)
+            sample(history, gpu, flat(200), scale=scale)
+        power = energy_of(history)
         clean = contamination(history.run(), WINDOW)
         assert unless_spoiled(power, clean).verdict == power.verdict == before
         _probe(history, "power_cap", 50, 1.0)

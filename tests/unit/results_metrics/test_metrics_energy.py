@@ -9,73 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_histories import History, ns
+from sampled_gpus import (
+    HIGH,
+    LIMIT,
+    LOW,
+    Power,
+    classes_of,
+    energy_of,
+    flat,
+    gpu_history,
+    one_gpu,
+    sample,
+    whole_window,
+)
 
 from harness.protocol.spec import Gpus
-from reports.markdown import Footnotes
-from reports.power import _per_class
-from results.account import make_account
-from results.class_energy import UNPLACED
-from results.energy import ClassEnergy, Energy, GpuEnergy, energy
+from results.energy import energy
 from results.gpu_series import series_of
-from results.metrics import _energy
 from results.power import Series
-from results.throughput import Lives, throughput
-from results.tracks import tracks
-from results.window import Window
-
-LOW, HIGH = 20.0, 120.0
-LIMIT = 400.0
-Power = Callable[[float], float]
-
-
-def _window() -> Window:
-    edges = (ns(LOW), ns(HIGH))
-    return Window(start_ns=edges[0], end_ns=edges[1], after_step=1, last_step=2, boundaries_ns=edges)
-
-
-def _history(gpus: int = 2, pool: str = "both") -> History:
-    history = History("colocated", {"device": "cuda"})
-    history.meta = {"gpus": [{"uuid": f"GPU-{i}", "name": "NVIDIA L40S", "index": i} for i in range(gpus)]}
-    history.process("controller", 12, gpu_uuids=[f"GPU-{i}" for i in range(gpus)], pool=pool)
-    return history
-
-
-def _sample(
-    history: History,
-    gpu: str,
-    power: Power,
-    *,
-    sensors: tuple[str, ...] = ("energy_joules", "power_instant_watts"),
-    scale: float = 1.0,
-    times: np.ndarray | None = None,
-) -> None:
-    """Readings every 100 ms; the counter is the exact integral x `scale`, and began at 5000 J."""
-    joules = 5000.0
-    for at in np.arange(0.03, 140, 0.1) if times is None else times:
-        joules += power(at) * 0.1 * scale
-        known = {"energy_joules": joules, "power_instant_watts": power(at), "power_limit_watts": LIMIT}
-        if "power_average_watts" in sensors:
-            past = np.linspace(at - 1, at, 50)
-            known["power_average_watts"] = float(np.mean([power(t) for t in past]))
-        row = {name: known[name] for name in (*sensors, "power_limit_watts")}
-        history.add("samples", gpu=gpu, mono_ns=ns(at), **row)
-
-
-def _found(history: History, trained: int = 10) -> Energy:
-    run, window = history.run(), _window()
-    account = make_account(run, tracks(run), window)
-    return energy(run, window, {unit.pool: unit.timeline for unit in account.units}, trained)
-
-
-def _flat(watts: float) -> Power:
-    return lambda at: watts
 
 
 def test_power_utilisation_is_joules_over_the_limit_of_all_gpus() -> None:
-    history = _history()
-    _sample(history, "GPU-0", _flat(100))
-    _sample(history, "GPU-1", _flat(300))
-    found = _found(history)
+    history = gpu_history()
+    sample(history, "GPU-0", flat(100))
+    sample(history, "GPU-1", flat(300))
+    found = energy_of(history)
     assert found.joules == pytest.approx(400 * 100, rel=1e-6)
     assert found.power_utilisation == pytest.approx(0.5, rel=1e-6)
     assert found.pools == {"both": pytest.approx(0.5, rel=1e-6)}
@@ -85,29 +43,23 @@ def test_power_utilisation_is_joules_over_the_limit_of_all_gpus() -> None:
 
 
 def test_the_counter_is_interpolated_at_the_edges() -> None:
-    history = _history()
+    history = gpu_history()
     for gpu in ("GPU-0", "GPU-1"):
         for at in (19.5, 20.5, 70.0, 119.5, 120.5):
             history.add("samples", gpu=gpu, mono_ns=ns(at), energy_joules=200 * at, power_limit_watts=LIMIT)
-    found = _found(history)
+    found = energy_of(history)
     assert found.joules == pytest.approx(2 * 200 * 100)
     assert found.gpus[0].source == "counter"
 
 
-def _one(history: History, **sampled: object) -> GpuEnergy:
-    _sample(history, "GPU-0", _flat(200))
-    _sample(history, "GPU-1", _flat(200), **sampled)  # type: ignore[arg-type]
-    return _found(history).gpus[1]
-
-
 def test_a_counter_that_was_reset_gives_way_to_instant_power() -> None:
-    history = _history()
-    _sample(history, "GPU-0", _flat(200))
-    _sample(history, "GPU-1", _flat(200))
+    history = gpu_history()
+    sample(history, "GPU-0", flat(200))
+    sample(history, "GPU-1", flat(200))
     for row in history.rows["samples"]:
         if row["gpu"] == "GPU-1" and row["mono_ns"] > ns(60):
             row["energy_joules"] -= 9000
-    found = _found(history)
+    found = energy_of(history)
     gpu = found.gpus[1]
     assert (gpu.source, gpu.verdict, gpu.reasons) == ("instant", "warn", ("counter_reset",))
     assert gpu.joules == pytest.approx(200 * 100)
@@ -117,11 +69,11 @@ def test_a_counter_that_was_reset_gives_way_to_instant_power() -> None:
 
 
 def test_average_power_only_is_shifted_by_half_its_window() -> None:
-    history = _history()
+    history = gpu_history()
     step: Power = lambda at: 100.0 if at < 119.5 else 3000.0  # noqa: E731 - unshifted, the burst would be missed
-    _sample(history, "GPU-0", step, sensors=("power_average_watts",))
-    _sample(history, "GPU-1", _flat(100))
-    gpu = _found(history).gpus[0]
+    sample(history, "GPU-0", step, sensors=("power_average_watts",))
+    sample(history, "GPU-1", flat(100))
+    gpu = energy_of(history).gpus[0]
     assert (gpu.source, gpu.verdict) == ("average", "warn")
     assert gpu.reasons == ("no_counter", "average_only")
     assert gpu.joules == pytest.approx(100 * 99.5 + 3000 * 0.5, rel=0.03)
@@ -129,23 +81,23 @@ def test_average_power_only_is_shifted_by_half_its_window() -> None:
 
 def test_a_gap_too_long_leaves_instant_power_without_a_figure() -> None:
     times = np.concatenate((np.arange(0.03, 50, 0.1), np.arange(55, 140, 0.1)))
-    gpu = _one(_history(), sensors=("power_instant_watts",), times=times)
+    gpu = one_gpu(gpu_history(), sensors=("power_instant_watts",), times=times)
     assert (gpu.joules, gpu.verdict) == (None, "bad")
     assert "gap_too_long" in gpu.reasons
 
 
 def test_a_gap_inside_does_not_hurt_the_counter_and_one_at_an_edge_does() -> None:
     inside = np.concatenate((np.arange(0.03, 50, 0.1), np.arange(55, 140, 0.1)))
-    history = _history()
-    _sample(history, "GPU-0", _flat(200))
+    history = gpu_history()
+    sample(history, "GPU-0", flat(200))
     for at in inside:
         history.add("samples", gpu="GPU-1", mono_ns=ns(at), energy_joules=200 * at, power_limit_watts=LIMIT)
-    assert _found(history).gpus[1].joules == pytest.approx(200 * 100)
-    edge = _history()
-    _sample(edge, "GPU-0", _flat(200))
+    assert energy_of(history).gpus[1].joules == pytest.approx(200 * 100)
+    edge = gpu_history()
+    sample(edge, "GPU-0", flat(200))
     for at in np.concatenate((np.arange(0.03, 18, 0.1), np.arange(23, 140, 0.1))):
         edge.add("samples", gpu="GPU-1", mono_ns=ns(at), energy_joules=200 * at, power_limit_watts=LIMIT)
-    gpu = _found(edge).gpus[1]
+    gpu = energy_of(edge).gpus[1]
     assert gpu.joules is None
     assert "gap_too_long" in gpu.reasons
 
@@ -155,8 +107,8 @@ def test_one_gpu_missing_means_no_figure_of_the_run_but_of_the_other_pool() -> N
     for pool, first in (("train", 0), ("rollout", 2)):
         history.process("controller", 12, gpu_uuids=[f"GPU-{first}", f"GPU-{first + 1}"], pool=pool)
     for i in range(3):
-        _sample(history, f"GPU-{i}", _flat(100))
-    found = _found(history)
+        sample(history, f"GPU-{i}", flat(100))
+    found = energy_of(history)
     assert (found.joules, found.power_utilisation, found.joules_per_trained) == (None, None, None)
     assert found.note is not None
     assert found.pools == {"train": pytest.approx(0.25, rel=1e-6)}
@@ -164,127 +116,69 @@ def test_one_gpu_missing_means_no_figure_of_the_run_but_of_the_other_pool() -> N
 
 
 def test_a_gpu_that_fell_silent_is_lost() -> None:
-    gpu = _one(_history(), times=np.arange(0.03, 90, 0.1))
+    gpu = one_gpu(gpu_history(), times=np.arange(0.03, 90, 0.1))
     assert (gpu.joules, gpu.verdict) == (None, "bad")
     assert "gpu_lost" in gpu.reasons
 
 
 @pytest.mark.parametrize("told", ["the host goes on", "the sampler says so"])
 def test_gpus_that_all_fell_silent_are_lost(told: str) -> None:
-    history = _history()
+    history = gpu_history()
     for gpu in ("GPU-0", "GPU-1"):
-        _sample(history, gpu, _flat(100), times=np.arange(0.03, 90, 0.1))
+        sample(history, gpu, flat(100), times=np.arange(0.03, 90, 0.1))
         if told == "the sampler says so":
             message = f"GPU 0 ({gpu}): GPU is lost"
             history.add("failures", boundary="telemetry", type="GpuLostError", message=message, mono_ns=ns(90))
     if told == "the host goes on":
-        assert [each.reasons for each in _found(history).gpus] == [("partial_coverage",)] * 2  # or the sampler ended
+        assert [each.reasons for each in energy_of(history).gpus] == [("partial_coverage",)] * 2  # or the sampler ended
         for at in range(140):
             history.add("samples", mono_ns=ns(at), cpu_ratio=0.5)
-    found = _found(history)
+    found = energy_of(history)
     assert [(each.joules, each.verdict) for each in found.gpus] == [(None, "bad")] * 2
     assert all("gpu_lost" in each.reasons for each in found.gpus)
 
 
-def test_the_phases_of_host_have_joules_and_a_utilisation_each_and_add_up_to_it() -> None:
-    spans = (("reward", 20, 40, 100), ("advantage", 40, 50, 50), ("data", 50, 50.1, 50), ("overhead", 60, 80, 60))
-    watts = [(start, end, each) for _, start, end, each in spans] + [(80, 120, 300)]
-
-    def power(at: float) -> float:
-        return next((each for start, end, each in watts if start <= at < end), 80.0)
-
-    history = _history()
-    for phase, start, end, _ in spans:
-        history.span(phase, start, end, "both")
-    history.span("data", 42, 47, "both", pid=1)  # inside another of another process: the first in order wins
-    history.span("train", 80, 120, "both")
-    for gpu in ("GPU-0", "GPU-1"):
-        _sample(history, gpu, power)
-    run, window = history.run(), _window()
-    arrays = tracks(run)
-    account = make_account(run, arrays, window)
-    found = _energy(run, arrays, window, account, throughput(run, arrays, window, account, Lives.of(run, arrays)), None)
-    host = next(each for each in found.classes if each.name == "host")
-    phases = {each.name: each for each in found.phases}
-    assert set(phases) == {"reward", "advantage", "data", "overhead"}
-    assert phases["reward"].joules == pytest.approx(2 * 20 * 100, rel=0.01)
-    assert phases["reward"].power_utilisation == pytest.approx(100 / LIMIT, rel=0.01)
-    assert phases["advantage"].joules == pytest.approx(2 * 10 * 50, rel=0.01)
-    assert phases["overhead"].joules == pytest.approx(2 * 20 * 60, rel=0.01)
-    assert (phases["data"].joules, phases["data"].note) == (None, "too short")
-    assert host.joules == pytest.approx(sum(each.joules or 0.0 for each in found.phases) + 2 * 0.1 * 50, rel=0.001)
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in _per_class(found.classes, found.phases, Footnotes())
-    ]
-    names = [row[1] for row in rows[2:]]
-    assert names[names.index("host") :][:5] == ["host", "... reward", "... advantage", "... data", "... overhead"]
-    assert [row[3] for row in rows if row[1] == "... reward"] == ["25.0%"]
-
-
-@pytest.mark.parametrize("placement", ["disaggregated", "colocated"])
-def test_gpus_that_no_process_gave_a_pool_have_no_joules_by_class_and_the_reason(placement: str) -> None:
-    history = History(placement, {"device": "cuda"})
-    count = history.run().spec.total_gpus
-    history.meta = {"gpus": [{"uuid": f"GPU-{i}", "name": "NVIDIA L40S", "index": i} for i in range(count)]}
-    history.span("train", 20, 120, "train" if placement == "disaggregated" else "both")
-    for number in range(count):
-        _sample(history, f"GPU-{number}", _flat(100))
-    found = _found(history)
-    assert found.joules == pytest.approx(count * 100 * 100)
-    train = next(each for each in found.classes if each.name == "train")
-    if placement == "colocated":  # there they are all of the one pool
-        assert {each.pool for each in found.gpus} == {"both"}
-        assert (train.joules, train.note) == (pytest.approx(count * 100 * 100), None)
-        return
-    assert {each.pool for each in found.gpus} == {None}
-    assert {(each.joules, each.note) for each in found.classes} == {(None, UNPLACED)}
-    notes = Footnotes()
-    assert any("train" in row for row in _per_class(found.classes, (), notes))
-    assert any(UNPLACED in line for line in notes.lines())
-
-
 def test_a_gpu_that_was_gone_for_a_while_is_told_whatever_its_counter_says() -> None:
-    history = _history()
+    history = gpu_history()
     times = np.concatenate((np.arange(0.03, 50, 0.1), np.arange(52, 140, 0.1)))
     for gpu in ("GPU-0", "GPU-1"):
-        _sample(history, gpu, _flat(100), times=times if gpu == "GPU-1" else None, sensors=("energy_joules",))
+        sample(history, gpu, flat(100), times=times if gpu == "GPU-1" else None, sensors=("energy_joules",))
     history.add("failures", type="GpuLostError", message="GPU 1 (GPU-1): GPU is lost", mono_ns=ns(50))
     labels = json.dumps({"gpu": "GPU-1"})
     history.add("probes", name="telemetry.gpu_returned", value=1.0, mono_ns=ns(52), labels_json=labels)
-    assert [each.reasons for each in _found(history).gpus] == [(), ("gpu_lost",)]
-    before = _history()
+    assert [each.reasons for each in energy_of(history).gpus] == [(), ("gpu_lost",)]
+    before = gpu_history()
     for gpu in ("GPU-0", "GPU-1"):
-        _sample(before, gpu, _flat(100), sensors=("energy_joules",))
+        sample(before, gpu, flat(100), sensors=("energy_joules",))
     before.add("failures", type="GpuLostError", message="GPU 1 (GPU-1): GPU is lost", mono_ns=ns(2))
     before.add("probes", name="telemetry.gpu_returned", value=1.0, mono_ns=ns(5), labels_json=labels)
-    assert [each.verdict for each in _found(before).gpus] == ["ok", "ok"]  # back before the window
+    assert [each.verdict for each in energy_of(before).gpus] == ["ok", "ok"]  # back before the window
 
 
 @pytest.mark.parametrize(("scale", "verdict"), [(1.02, "ok"), (1.04, "warn"), (1.08, "bad"), (0.9, "bad")])
 def test_k_checks_the_counter_against_the_integral(scale: float, verdict: str) -> None:
-    gpu = _one(_history(), scale=scale)
+    gpu = one_gpu(gpu_history(), scale=scale)
     assert gpu.k == pytest.approx(scale, rel=1e-3)
     assert gpu.verdict == verdict
     assert ("k_off" in gpu.reasons) == (verdict != "ok")
 
 
 def test_a_part_time_sensor_is_told_where_power_is_all_there_is() -> None:
-    history = _history()
+    history = gpu_history()
     history.meta["gpus"][1]["name"] = "NVIDIA H100 80GB HBM3"
-    gpu = _one(history, sensors=("power_instant_watts",))
+    gpu = one_gpu(history, sensors=("power_instant_watts",))
     assert "part_time_sensor" in gpu.reasons
 
 
 def test_when_a_limit_changed_is_known_no_better_than_its_readings() -> None:
-    history = _history(gpus=1)
+    history = gpu_history(gpus=1)
     history.changes |= {"gpus": Gpus(train=1, rollout=1), "rollout_tp": 1}
-    _sample(history, "GPU-0", _flat(100))
+    sample(history, "GPU-0", flat(100))
     for row in history.rows["samples"]:
         row["power_limit_watts"] = None
     for at, watts in ((0, 400.0), (60, 400.0), (70, 200.0), (200, 200.0)):  # it changed at some time of these 10 s
         history.add("samples", gpu="GPU-0", mono_ns=ns(at), power_limit_watts=watts)
-    found = _found(history)
+    found = energy_of(history)
     assert found.joules == pytest.approx(10_000)
     assert found.uncertainty_joules is not None
     for changed in (60, 65, 70):
@@ -296,17 +190,17 @@ def test_when_a_limit_changed_is_known_no_better_than_its_readings() -> None:
 
 
 def test_the_limit_is_integrated_as_it_was_set() -> None:
-    history = _history()
-    _sample(history, "GPU-0", _flat(100))
-    _sample(history, "GPU-1", _flat(100))
+    history = gpu_history()
+    sample(history, "GPU-0", flat(100))
+    sample(history, "GPU-1", flat(100))
     for row in history.rows["samples"]:
         row["power_limit_watts"] = 400.0 if row["mono_ns"] < ns(70) else 200.0
-    assert _found(history).power_utilisation == pytest.approx(100 / 300, rel=2e-3)
+    assert energy_of(history).power_utilisation == pytest.approx(100 / 300, rel=2e-3)
 
 
 def test_the_steps_of_a_window_do_not_each_go_through_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long run has a thousand steps and a million readings of the limit of each GPU."""
-    history = _history()
+    history = gpu_history()
     steps = np.linspace(LOW, HIGH, 51)
     for at in np.arange(0.03, 140, 0.1):
         limit = 400.0 if at < 60.0 else 200.0
@@ -324,7 +218,7 @@ def test_the_steps_of_a_window_do_not_each_go_through_the_whole_run(monkeypatch:
 
     for name in ("held", "held_until"):
         monkeypatch.setattr(Series, name, counted(getattr(Series, name)))
-    window = replace(_window(), boundaries_ns=tuple(ns(at) for at in steps))
+    window = replace(whole_window(), boundaries_ns=tuple(ns(at) for at in steps))
     found = energy(history.run(), window, {}, 1).per_step
     assert found is not None
     assert found.n == 50
@@ -345,9 +239,9 @@ def test_the_steps_of_a_window_do_not_each_go_through_the_whole_run(monkeypatch:
 def test_average_power_is_read_where_nothing_else_serves(
     sensors: tuple[str, ...], until: float, read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = _history()
-    _sample(history, "GPU-0", _flat(100), sensors=(*sensors, "power_average_watts"), times=np.arange(0.03, until, 0.1))
-    _sample(history, "GPU-1", _flat(300), sensors=("energy_joules", "power_instant_watts", "power_average_watts"))
+    history = gpu_history()
+    sample(history, "GPU-0", flat(100), sensors=(*sensors, "power_average_watts"), times=np.arange(0.03, until, 0.1))
+    sample(history, "GPU-1", flat(300), sensors=("energy_joules", "power_instant_watts", "power_average_watts"))
     asked: list[list[str]] = []
 
     def noted(run: Any, gpus: list[str], columns: tuple[str, ...]) -> Any:
@@ -356,67 +250,21 @@ def test_average_power_is_read_where_nothing_else_serves(
         return series_of(run, gpus, columns)
 
     monkeypatch.setattr("results.energy.series_of", noted)
-    gpu = _found(history).gpus[0]
+    gpu = energy_of(history).gpus[0]
     assert asked == ([["GPU-0"]] if read else [])
     source = {"energy_joules": "counter", "power_instant_watts": "instant"}[sensors[0]] if sensors else "average"
     assert gpu.source == (source if until > HIGH else None)
 
 
 def test_idle_power_needs_ten_seconds_before_the_first_process() -> None:
-    history = _history()
+    history = gpu_history()
     for i in range(2):
-        _sample(history, f"GPU-{i}", lambda at: 80.0 if at < 12 else 200.0)
-    found = _found(history)
+        sample(history, f"GPU-{i}", lambda at: 80.0 if at < 12 else 200.0)
+    found = energy_of(history)
     assert found.idle_watts == pytest.approx(160, rel=0.02)
     assert found.idle_ratio == pytest.approx(0.2, rel=0.02)
     history.rows["processes"][0]["mono_ns"] = ns(9)
-    assert _found(history).idle_ratio is None
-
-
-def _classes(found: Energy) -> dict[str, ClassEnergy]:
-    return {each.name: each for each in found.classes}
-
-
-def test_joules_per_class_are_cut_at_the_boundaries_and_sum_to_the_whole() -> None:
-    history = _history()
-    history.span("train", 20, 70, "both")
-    history.span("logprob", 70, 119.9, "both")
-    history.span("weight_sync", 119.9, 120, "both")
-    power: Power = lambda at: 300.0 if at < 70 else 100.0  # noqa: E731
-    _sample(history, "GPU-0", power, scale=1.02)
-    _sample(history, "GPU-1", power, scale=1.02)
-    found = _found(history)
-    classes = _classes(found)
-    train, logprob = classes["train"], classes["logprob"]
-    assert train.joules == pytest.approx(2 * 300 * 50 * 1.02, rel=2e-3)
-    assert logprob.joules == pytest.approx(2 * 100 * 49.9 * 1.02, rel=2e-3)
-    # Two GPUs, one edge, |dP| = 200 W: a refresh of 0.1 s and half a gap of as much.
-    assert train.uncertainty_joules == pytest.approx(2 * 200 * (0.1 + 0.1 / 2), rel=0.01)
-    assert (classes["weight_sync"].joules, classes["weight_sync"].note) == (None, "too short")
-
-
-def test_a_counter_far_from_the_integral_gives_no_class_figures() -> None:
-    history = _history()
-    history.span("train", 20, 120, "both")
-    for i in range(2):
-        _sample(history, f"GPU-{i}", _flat(100), scale=1.06)
-    found = _found(history)
-    assert _classes(found)["train"].joules is None
-    assert (found.verdict, found.reasons) == ("bad", ("k_off",))
-    assert found.joules is not None  # printed with its verdict
-
-
-@pytest.mark.parametrize(("scale", "verdict"), [(1.04, "warn"), (1.06, "bad")])
-def test_errors_that_explain_a_k_are_told_and_excuse_nothing(scale: float, verdict: str) -> None:
-    history = _history()
-    history.span("train", 20, 120, "both")
-    for i in range(2):
-        _sample(history, f"GPU-{i}", lambda at: 700.0 if round(at * 10) % 14 < 7 else 100.0, scale=scale)
-        history.meta["gpus"][i]["power_instant_refresh_s"] = 1.0  # ten samples of one reading are one
-    found = _found(history)
-    assert {each.verdict for each in found.gpus} == {verdict}
-    assert found.gpus[0].reasons == ("k_unsure",)
-    assert (_classes(found)["train"].joules is None) == (verdict == "bad")
+    assert energy_of(history).idle_ratio is None
 
 
 def test_pools_may_come_from_the_metric_that_names_them() -> None:
@@ -424,66 +272,44 @@ def test_pools_may_come_from_the_metric_that_names_them() -> None:
     for i in range(4):
         labels = json.dumps({"uuid": f"GPU-{i}", "pool": "train" if i < 2 else "rollout"})
         history.add("probes", name="gpu.pool", value=1.0, labels_json=labels)
-        _sample(history, f"GPU-{i}", _flat(100 if i < 2 else 200))
-    found = _found(history)
+        sample(history, f"GPU-{i}", flat(100 if i < 2 else 200))
+    found = energy_of(history)
     assert found.pools == {"train": pytest.approx(0.25, rel=1e-6), "rollout": pytest.approx(0.5, rel=1e-6)}
 
 
 def test_without_gpu_samples_nothing_is_told() -> None:
-    history = _history()
+    history = gpu_history()
     history.add("samples", mono_ns=ns(50), cpu_ratio=0.5)
-    found = _found(history)
+    found = energy_of(history)
     assert found.note == "no GPU"
     assert (found.joules, found.power_utilisation, found.verdict, found.gpus) == (None, None, None, ())
 
 
 def test_which_gpus_must_be_known() -> None:
-    history = _history(gpus=3)
+    history = gpu_history(gpus=3)
     for i in range(3):
-        _sample(history, f"GPU-{i}", _flat(100))
-    found = _found(history)
+        sample(history, f"GPU-{i}", flat(100))
+    found = energy_of(history)
     assert found.power_utilisation is None
     assert "not known" in str(found.note)
 
 
 def test_refresh_periods_that_were_measured_count(tmp_path: Path) -> None:
-    history = _history()
+    history = gpu_history()
     history.run_dir = tmp_path
     (tmp_path / "samples").mkdir()
     told = [{"uuid": f"GPU-{i}", "power_instant_refresh_s": 60.0} for i in range(2)]
     (tmp_path / "samples" / "gpus.json").write_text(json.dumps({"gpus": told}))
     history.span("train", 20, 120, "both")
     for i in range(2):
-        _sample(history, f"GPU-{i}", _flat(100))
-    assert _classes(_found(history))["train"].note == "too short"
+        sample(history, f"GPU-{i}", flat(100))
+    assert classes_of(energy_of(history))["train"].note == "too short"
 
 
 def test_the_trapezoid_is_cut_inside_its_cells() -> None:
     rising = Series(np.array([ns(0), ns(10), ns(20)]), np.array([0.0, 200.0, 200.0]))
     cuts = np.array([ns(0), ns(5), ns(10), ns(15)])
     assert rising.integral(cuts).tolist() == pytest.approx([0.0, 250.0, 1000.0, 2000.0])
-
-
-def test_average_power_cannot_tell_classes_shorter_than_twice_its_window() -> None:
-    history = _history()
-    history.span("train", 20, 118.5, "both")
-    history.span("weight_sync", 118.5, 120, "both")  # longer than twice the refresh, shorter than twice 1 s
-    for i in range(2):
-        _sample(history, f"GPU-{i}", _flat(100), sensors=("power_average_watts",))
-    assert _classes(_found(history))["weight_sync"].note == "too short"
-
-
-def test_a_gpu_without_joules_of_its_own_has_none_per_class() -> None:
-    history = _history()
-    history.span("train", 20, 120, "both")
-    for i in range(2):
-        _sample(history, f"GPU-{i}", _flat(100))
-    history.run_dir = Path("no-run")
-    history.meta["gpus"][1]["energy_refresh_s"] = 60.0  # the window is shorter than two refreshes: no figure
-    found = _found(history)
-    assert (found.gpus[1].joules, found.gpus[1].reasons) == (None, ("window_short",))
-    train = _classes(found)["train"]
-    assert (train.joules, train.note) == (None, "the joules of a GPU are not known")
 
 
 @pytest.mark.parametrize(
@@ -497,13 +323,13 @@ def test_a_gpu_without_joules_of_its_own_has_none_per_class() -> None:
     ],
 )
 def test_a_clock_that_steps_while_the_gpu_works_is_told(clock: Power, idle: Power, stepped: bool) -> None:
-    history = _history()
+    history = gpu_history()
     for i in range(2):
-        _sample(history, f"GPU-{i}", _flat(100))
+        sample(history, f"GPU-{i}", flat(100))
     for at in np.arange(0.1, 140, 0.5):
         reasons = 1 if idle(at) else 0
         history.add("samples", gpu="GPU-0", mono_ns=ns(at), sm_clock_hz=int(clock(at)), throttle_reasons=reasons)
-    found = _found(history).gpus
+    found = energy_of(history).gpus
     assert ("clock_step" in found[0].reasons) == stepped
     assert found[0].verdict == "ok"  # a power limit makes it so: the joules are what they are
     assert "clock_step" not in found[1].reasons  # its clock is not known
@@ -513,12 +339,12 @@ def test_a_clock_that_steps_while_the_gpu_works_is_told(clock: Power, idle: Powe
 @pytest.mark.parametrize("sensor", ["power_instant_watts", "energy_joules", "power_limit_watts"])
 def test_a_sensor_that_says_nothing_finite_is_one_that_is_not_there(sensor: str, nonsense: float) -> None:
     """None of its readings is a number: the GPU's other sensors, and the other GPU, keep their figures."""
-    history = _history()
-    _sample(history, "GPU-1", _flat(300))
+    history = gpu_history()
+    sample(history, "GPU-1", flat(300))
     for at in np.arange(0.03, 140, 0.1):
         row = {"energy_joules": 5000 + at * 100, "power_instant_watts": 100.0, "power_limit_watts": LIMIT}
         history.add("samples", gpu="GPU-0", mono_ns=ns(at), **row | {sensor: nonsense})
-    found = _found(history)
+    found = energy_of(history)
     known = sensor != "power_limit_watts"
     assert found.joules == pytest.approx(400 * 100, rel=1e-3)
     assert (found.power_utilisation is not None) == known
