@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, sync_playwright
 from reports.case import Case
 from reports.html.packing import embedded, packed
 from reports.html.page import render
-from reports.report import single
+from reports.run_page import single
 from results.metrics import compute
 from results.store import RunTables
 

@@ -45,7 +45,7 @@ REPORT = (
     "import sys; from pathlib import Path; from reports.report import write_report;"
     " write_report([Path(sys.argv[1])], Path(sys.argv[2]), beside=True)"
 )
-IMPORTS = "import reports.report, results.collect"
+IMPORTS = "import reports.run_page, results.collect"
 PLANS = (
     "import time; from workloads.deep_research.plan import draw_plan; from workloads.deep_research.presets import"
     " PRESETS; t = time.process_time(); [draw_plan(PRESETS['deep-research'], 1, n, 0) for n in range(2000)];"

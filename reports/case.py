@@ -1,6 +1,6 @@
 """One run as a report sees it: its tables, its figures, and the words that go under each of its tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +21,15 @@ from reports.provenance import (
     steps_only,
     verified_on,
 )
-from reports.tables import classes, fresh_verdict, in_order, verdict
+from reports.tables import fresh_verdict, in_order, verdict
+from results.account import Account
 from results.answers import answers, doubts
 from results.contamination import Contamination
 from results.metrics import RunFigures, compute
 from results.store import RunTables, is_collected, load_run
+from results.window import Window
+
+Begin = Callable[[RunTables, Sequence[int], Account | None], None]
 
 _SHORT = 5  # versions named under each table; the rest stand in the provenance
 _NAMED_FIRST = ("skyrl", "areal", "verl", "vllm", "sglang", "torch", "ray", "transformers")
@@ -40,20 +44,24 @@ class Case:
     steps: tuple[int, ...]
 
     @classmethod
-    def load(cls, run_dir: Path) -> "Case":
+    def load(cls, run_dir: Path, begin: Begin | None = None) -> "Case":
         """Loads a run; one that was never collected, or was not sealed when it was, is collected first.
+
+        `begin` is called with the tables, the steps of the steady window and the time account as soon as these are
+        known: long before the other figures are.
 
         Raises:
             SpecError: not a run folder, or its spec or tables cannot be read.
         """
         complete = is_collected(run_dir) and (run_dir / "sealed").exists()
         run = load_run(run_dir) if complete else _collected(run_dir)
-        figures = compute(run)
-        steps: tuple[int, ...] = ()
-        if figures.window is not None:
-            recorded = sorted({int(step) for step in run.frame("steps")["step"]})
-            steps = tuple(s for s in recorded if figures.window.after_step < s <= figures.window.last_step)
-        return cls(run=run, figures=figures, steps=steps)
+
+        def told(window: Window | None, account: Account | None) -> None:
+            if begin is not None:
+                begin(run, _steps_in(run, window), account)
+
+        figures = compute(run, told)
+        return cls(run=run, figures=figures, steps=_steps_in(run, figures.window))
 
     @property
     def gpu(self) -> bool:
@@ -111,17 +119,6 @@ class Case:
             STEPS_ONLY if steps_only(run) else None,
         ]
         return " · ".join(part for part in parts if part)
-
-    def account_rows(self) -> list[bars.Row]:
-        """The time account as bars, classes in one order for all units."""
-        account = self.figures.account
-        if account is None:
-            return []
-        names = classes([unit.seconds for unit in account.units])
-        return [
-            bars.Row(name=unit.unit, parts={name: unit.seconds.get(name, 0.0) for name in names})
-            for unit in account.units
-        ]
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds of the steady window per phase, in the order of a step."""
@@ -216,6 +213,13 @@ class Case:
         told = zip(parts, words, strict=True)
         lines += [f"  - {name}: {word}; {escape(part.why)}" for (name, part), word in told]
         return [*lines, f"  - 4 control: {escape(proof.control)}"]
+
+
+def _steps_in(run: RunTables, window: Window | None) -> tuple[int, ...]:
+    if window is None:
+        return ()
+    recorded = sorted({int(step) for step in run.frame("steps")["step"]})
+    return tuple(step for step in recorded if window.after_step < step <= window.last_step)
 
 
 def _collected(run_dir: Path) -> RunTables:

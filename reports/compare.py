@@ -32,7 +32,7 @@ from reports.provenance import (
 from reports.selected import selection_section
 from reports.tables import failures_table, phase_table
 from results.adherence import consumed_digest
-from results.cost import Prices
+from results.prices import Prices
 
 NO_GPU = "no GPU power on a run without a GPU"
 _OTHERS = ((Placement.ASYNC, "Disagg Async"), (Placement.DISAGGREGATED, "Disaggregated"))
@@ -79,7 +79,7 @@ def comparison(cases: Sequence[Case], folder: Path, prices: Prices) -> list[str]
         "",
     ]
     lines += selection_section(cases, names, notes)
-    lines += learning_section(cases, folder)
+    lines += learning_section(names, [case.run for case in cases], folder)
     lines += cost_section(cases, prices, notes)
     lines += ["## Same work, same settings?", "", *fairness_table([case.run for case in cases], names, notes), ""]
     lines += [captions(cases, names, notes), ""]

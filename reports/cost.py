@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from reports.case import Case, labels
 from reports.markdown import Footnotes, escape, number, table
-from results.cost import Cost, Prices, cost
+from results.cost import Cost, cost
+from results.prices import Prices
 from results.stats import Estimate
 
 

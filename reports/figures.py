@@ -12,7 +12,11 @@ from reports import bars, straggler, style, timeline
 from reports.markdown import plural
 from reports.picture import Picture, no_picture, write_picture
 from reports.provenance import foot
+from reports.tables import classes
+from results.account import Account
 from results.store import RunTables, frame_of
+
+ACCOUNT = "account"
 
 
 def shown_steps(run: RunTables, window: Sequence[int]) -> list[int]:
@@ -76,17 +80,19 @@ def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: 
     return write_picture(stem, text, partial(timeline.draw, made, line), folder)
 
 
-def account_picture(
-    run: RunTables, rows: Sequence[bars.Row], *, granularity: str, window_s: float, folder: Path
-) -> Picture:
-    """Writes the time account of every unit."""
+def account_picture(run: RunTables, account: Account, folder: Path) -> Picture:
+    """Writes the time account of every unit: one bar each, classes in one order for all."""
+    names = classes([unit.seconds for unit in account.units])
+    rows = [
+        bars.Row(name=unit.unit, parts={name: unit.seconds.get(name, 0.0) for name in names}) for unit in account.units
+    ]
     drawn = bars.with_time(rows, bars.MOST_ROWS)
     if not drawn:
         why = "no unit has an account" if not rows else f"{len(rows)} units are too many for one picture"
-        return no_picture("account", f"No picture of the time account: {why}.", folder)
+        return no_picture(ACCOUNT, f"No picture of the time account: {why}.", folder)
     line = foot(run, f"n = {plural(len(rows), 'unit')}")
-    draw = partial(bars.draw_account, drawn, granularity=granularity, window_s=window_s, foot=line)
-    return write_picture("account", "Share of the steady window by class, one bar per unit.", draw, folder)
+    draw = partial(bars.draw_account, drawn, granularity=account.granularity, window_s=account.window_s, foot=line)
+    return write_picture(ACCOUNT, "Share of the steady window by class, one bar per unit.", draw, folder)
 
 
 def steps_picture(

@@ -5,25 +5,22 @@ from functools import partial
 from pathlib import Path
 
 from reports import curves
-from reports.case import Case, labels
 from reports.markdown import escape, number, seconds, table
 from reports.picture import Picture, remove, write_picture
 from results.learning import SMOOTHED, Learning, learning
+from results.store import RunTables
 
 STEM = "reward"
 HALF = 0.5
 
 
-def learning_section(cases: Sequence[Case], folder: Path) -> list[str]:
+def learning_section(names: Sequence[str], runs: Sequence[RunTables], folder: Path) -> list[str]:
     """The section of a report on the course of the reward; empty where no run's policy decides its reward."""
-    names = labels(cases)
-    known = [
-        (name, found) for name, case in zip(names, cases, strict=True) if (found := learning(case.run)) is not None
-    ]
+    known = [(name, found) for name, run in zip(names, runs, strict=True) if (found := learning(run)) is not None]
     if not known:
         remove(STEM, folder)
         return []
-    picture = _picture(known, cases[0].run.spec.reward, folder)
+    picture = _picture(known, runs[0].spec.reward, folder)
     lines = ["## Reward", "", f"![{escape(picture.text)}]({folder.name}/{STEM}.png)", "", picture.text, ""]
     return [*lines, *_table(known), ""]
 

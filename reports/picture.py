@@ -10,14 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import style
 from results.spread import beside, cores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FOLDER = "figures"  # of a report's folder, where its pictures lie
 Draw = Callable[[], "Figure"]
-DRAWING = 2  # processes: each costs half a second of imports, and a report has some five pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def drawn_beside() -> Iterator[None]:
         Exception: what a drawing raises.
     """
     drawings: list[_Drawing] = []
-    with beside(_ready, min(DRAWING, cores())) as submit:
+    with beside(_ready, 2 if cores() > 2 else 1) as submit:  # each needs half a second of a core for its imports
 
         def begin(draw: Draw, stem: Path) -> None:
             try:
@@ -112,6 +111,8 @@ def remove(name: str, folder: Path) -> None:
 
 
 def _save(draw: Draw, stem: Path) -> None:
+    from reports import style  # with numpy, which is not needed to start the processes that draw
+
     with style.styled():
         style.save(draw(), stem)
 

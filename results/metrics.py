@@ -108,13 +108,19 @@ OF_WINDOW: Mapping[str, str] = {
 }
 
 
-def compute(run: RunTables) -> RunFigures:
-    """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note."""
+Told = Callable[[Window | None, Account | None], None]
+
+
+def compute(run: RunTables, told: Told = lambda window, account: None) -> RunFigures:
+    """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note.
+
+    `told` is called with the steady window and the time account as soon as they are known: long before all is.
+    """
     with samples_beside(run) as samples:
-        return _compute(run, samples)
+        return _compute(run, told, samples)
 
 
-def _compute(run: RunTables, samples: Callable[[], Read]) -> RunFigures:
+def _compute(run: RunTables, told: Told, samples: Callable[[], Read]) -> RunFigures:
     arrays = tracks(run)
     steady = steady_window(run, arrays)
     figures, window = Figures(), steady.window
@@ -133,11 +139,13 @@ def _compute(run: RunTables, samples: Callable[[], Read]) -> RunFigures:
     gpus: Busy | None = None
     cuda = run.spec.device is Device.CUDA
     if window is None:
+        told(None, None)
         for metric, unit in OF_WINDOW.items():
             figures.put(metric, unit, None, note=f"no steady window: {steady.reason}")
     else:
         made = batches(run, arrays, window)
         account = make_account(run, arrays, window, tails=tails(made))
+        told(window, account)
         used = engines_use(run, window)
         lives = Lives.of(run, arrays)
         lived = lifetimes(run, arrays, window, lives.left)

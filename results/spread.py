@@ -96,6 +96,7 @@ def told(made: Iterable[Made], total: int, progress: Progress | None) -> list[Ma
 
 
 def _begin(begin: Callable[[], None] | None) -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the cores are shared out as processes already
     _end_with_parent()
     if begin is not None:
         begin()

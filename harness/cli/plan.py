@@ -50,10 +50,10 @@ def command(
     """
     from harness.cli.fitting import fitting
     from reports.planned.planned import plan_page, write_plan
-    from results.cost import Prices
     from results.planner.calibration.constants import read
     from results.planner.candidates import Candidate, candidates
     from results.planner.plans import plan
+    from results.prices import Prices
 
     prices = Prices(gpu_hour=price_per_gpu_hour, kwh=price_per_kwh).check()
     if Path(source).is_file():

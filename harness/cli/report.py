@@ -79,7 +79,7 @@ def command(
         return
     folders = [find_run(run, runs_dir) for run in runs]
     from reports.report import write_report  # a second: pandas and matplotlib
-    from results.cost import Prices
+    from results.prices import Prices
 
     prices = Prices(gpu_hour=price_per_gpu_hour, kwh=price_per_kwh).check()
     given = out or (folders[0] if len(folders) == 1 else None)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.protocol.errors import SpecError
-from results.cost import Prices
 from results.planner import priors
 from results.planner.calibration.constants import Calibration
 from results.planner.candidates import ASYNC, COLOCATED, Candidate, centre, needed, powered_by
 from results.planner.outcomes import Outcome, Task, outcome, outcomes
 from results.planner.predictions import HIGH, LOW, Prediction, summed_up
 from results.planner.ranking import front, ranked, usual
+from results.prices import Prices
 from results.spread import Progress
 
 DRAWS = 48

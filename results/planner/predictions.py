@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from results.cost import JOULES_PER_KWH, PER_TRAJECTORIES, Prices
+from results.cost import JOULES_PER_KWH, PER_TRAJECTORIES
 from results.planner.calibration.constants import Calibration
 from results.planner.candidates import COLOCATED, Candidate, needed, powered_by
 from results.planner.outcomes import Outcome
+from results.prices import Prices
 
 LOW, HIGH = 0.1, 0.9  # the 80 % interval
 Floats = npt.NDArray[np.float64]

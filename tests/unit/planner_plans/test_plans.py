@@ -13,12 +13,12 @@ from harness.cli import call
 from harness.protocol.errors import SpecError
 from reports.planned.calibrated import calibration_page
 from reports.planned.planned import document_of, draw, plan_page, write_plan
-from results.cost import Prices
 from results.planner.calibration.constants import read, write
 from results.planner.calibration.from_phases import Published, calibrate_phases
 from results.planner.candidates import Candidate, candidates, centre, naive_step_s, needed, predict
 from results.planner.plans import plan
 from results.planner.priors import BEYOND, SHARED, SYNC, TRAIN
+from results.prices import Prices
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from harness.cli import call
 from harness.cli.fitting import fitting
 from harness.protocol.errors import SpecError
 from reports.planned.planned import document_of, draw, plan_page
-from results.cost import Prices
 from results.planner.calibration.constants import write
 from results.planner.candidates import Candidate, candidates, centre, needed, scenario
 from results.planner.model import mean_duration
@@ -19,6 +18,7 @@ from results.planner.plans import plan
 from results.planner.predictions import Prediction, Range
 from results.planner.priors import OFFLOAD, SHARED, SYNC_SPLIT
 from results.planner.ranking import BY, front
+from results.prices import Prices
 
 
 def predicted(name, goodput, staleness, step=1.0):

@@ -13,7 +13,8 @@ from harness.protocol.errors import SpecError
 from harness.protocol.spec import Device, Gpus
 from reports.case import Case
 from reports.report import write_report
-from results.cost import Prices, cost
+from results.cost import cost
+from results.prices import Prices
 
 
 @pytest.fixture(scope="module")

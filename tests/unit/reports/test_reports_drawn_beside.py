@@ -98,7 +98,6 @@ def test_one_that_is_left_out_is_drawn_nowhere(tmp_path: Path) -> None:
 
 
 def test_who_reports_imports_no_matplotlib_unless_it_draws() -> None:
-    code = (
-        "import sys, reports.report; print([name for name in ('matplotlib', 'rich', 'psutil') if name in sys.modules])"
-    )
+    heavy = "('matplotlib', 'rich', 'psutil')"
+    code = f"import sys, reports.report, reports.run_page; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

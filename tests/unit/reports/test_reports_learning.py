@@ -91,16 +91,11 @@ def test_steps_without_a_reward_are_no_points() -> None:
     assert [point.step for point in course.points] == [1, 3]
 
 
-def case(name: str, told: Any) -> Any:
-    return SimpleNamespace(run=told, name=name)
-
-
-def test_the_page_compares_the_time_to_a_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.learning.labels", lambda cases: [each.name for each in cases])
+def test_the_page_compares_the_time_to_a_reward(tmp_path: Path) -> None:
     dice = random.Random(3)
     rising = [[dice.gauss(0.5 + 0.02 * step, 0.02) for _ in range(8)] for step in range(20)]
-    cases = [case("a <b>", run(rising)), case("twice as fast", run(rising, step_s=1.0))]
-    text = "\n".join(learning_section(cases, tmp_path / "figures"))
+    names, runs = ["a <b>", "twice as fast"], [run(rising), run(rising, step_s=1.0)]
+    text = "\n".join(learning_section(names, runs, tmp_path / "figures"))
     assert "![" in text
     assert (tmp_path / "figures" / "reward.png").stat().st_size > 10_000
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "quarter" not in line]
@@ -111,15 +106,14 @@ def test_the_page_compares_the_time_to_a_reward(tmp_path: Path, monkeypatch: pyt
     assert level is not None
     assert 0.6 < level < 0.75
 
-    assert learning_section([case("plan", run(rising, reward="plan"))], tmp_path / "figures") == []
+    assert learning_section(["plan"], [run(rising, reward="plan")], tmp_path / "figures") == []
     assert not (tmp_path / "figures" / "reward.png").exists()
 
 
-def test_no_common_level_where_a_run_does_not_rise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.learning.labels", lambda cases: [each.name for each in cases])
+def test_no_common_level_where_a_run_does_not_rise(tmp_path: Path) -> None:
     falling = [[0.6 - 0.01 * step] * 4 for step in range(8)]
     assert level_of([found(falling)]) is None
-    assert "Time to reward" not in "\n".join(learning_section([case("x", run(falling))], tmp_path / "figures"))
+    assert "Time to reward" not in "\n".join(learning_section(["x"], [run(falling)], tmp_path / "figures"))
 
 
 def test_many_runs_fit_one_picture() -> None:
