@@ -311,8 +311,9 @@ def _steps(cases: Sequence[Case], names: Sequence[str], folder: Path, notes: Foo
         else:
             lines += phase_table(case.figures.phases, case.figures.window)
             lines += ["", case.caption(f"n = {plural(case.figures.window.steps, 'step')}", notes)]
-        straggler = pictures.straggler_picture(case.run, case.steps, folder, f"{stem}-straggler")
-        timeline = pictures.timeline_picture(case.run, case.steps, folder, f"{stem}-timeline")
+        spans = pictures.spans_shown(case.run)
+        straggler = pictures.straggler_picture(case.run, case.steps, folder, f"{stem}-straggler", spans)
+        timeline = pictures.timeline_picture(case.run, case.steps, folder, f"{stem}-timeline", spans)
         lines += ["", *_shown(straggler), "", *_shown(timeline)]
     return lines
 

@@ -26,11 +26,14 @@ def shown_steps(run: RunTables, window: Sequence[int]) -> list[int]:
     return sorted({int(step) for step in run.frame("steps")["step"]})
 
 
-def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "straggler") -> Picture:
-    """Writes the straggler chart of the step with the median gap."""
+def straggler_picture(
+    run: RunTables, window: Sequence[int], folder: Path, stem: str = "straggler", spans: pd.DataFrame | None = None
+) -> Picture:
+    """Writes the straggler chart of the step with the median gap; `spans`: `spans_shown` of the run, if at hand."""
     relative = run.spec.placement is Placement.ASYNC
+    spans = spans_shown(run) if spans is None else spans
     batch = straggler.choose_batch(
-        closed(run.frame("trajectories")), _spans(run), shown_steps(run, window), relative=relative
+        closed(run.frame("trajectories")), spans, shown_steps(run, window), relative=relative
     )
     if batch is None:
         return no_picture(stem, "No straggler chart: no step trained on a trajectory.", folder)
@@ -44,10 +47,11 @@ def straggler_picture(run: RunTables, window: Sequence[int], folder: Path, stem:
     return write_picture(stem, text + ".", partial(straggler.draw, batch, line), folder)
 
 
-def _spans(run: RunTables) -> pd.DataFrame:
+def spans_shown(run: RunTables) -> pd.DataFrame:
     """The spans that are of no trajectory, as far as pictures show them."""
     columns = ("phase", "pool", "step", "trajectory_id", "container", "start_ns", "end_ns")
-    return frame_of(run.where("spans", columns, lambda batch: batch.column("trajectory_id").is_null()))
+    text = ("phase", "pool", "trajectory_id")
+    return frame_of(run.where("spans", columns, lambda batch: batch.column("trajectory_id").is_null(), text=text))
 
 
 def _open_in(run: RunTables, name: str, edges: tuple[int, int] | None, *columns: str) -> pd.DataFrame:
@@ -58,13 +62,15 @@ def _open_in(run: RunTables, name: str, edges: tuple[int, int] | None, *columns:
     return frame_of(table.filter(pc.and_(late, pc.less(table["start_ns"], right))))
 
 
-def timeline_picture(run: RunTables, window: Sequence[int], folder: Path, stem: str = "timeline") -> Picture:
-    """Writes the timeline of a few steps from the middle of the steady window."""
+def timeline_picture(
+    run: RunTables, window: Sequence[int], folder: Path, stem: str = "timeline", spans: pd.DataFrame | None = None
+) -> Picture:
+    """Writes the timeline of a few steps from the middle of the steady window; `spans` as in `straggler_picture`."""
     steps, rows = timeline.choose_steps(shown_steps(run, window)), run.frame("steps")
     edges = timeline.extent(rows, steps)
     frames = timeline.Frames(
         steps=rows,
-        spans=_spans(run),
+        spans=spans_shown(run) if spans is None else spans,
         trajectories=_open_in(run, "trajectories", edges),
         turns=_open_in(run, "turns", edges, "engine"),
         tool_calls=_open_in(run, "tool_calls", edges),

@@ -64,8 +64,9 @@ class Drawn:
     @classmethod
     def of(cls, run: RunTables, steps: Sequence[int], account: Account | None, folder: Path) -> "Drawn":
         """All of it; `steps`: those of the steady window."""
-        timeline = pictures.timeline_picture(run, steps, folder)
-        straggler = pictures.straggler_picture(run, steps, folder)
+        spans = pictures.spans_shown(run)
+        timeline = pictures.timeline_picture(run, steps, folder, spans=spans)
+        straggler = pictures.straggler_picture(run, steps, folder, spans=spans)
         learning = learning_section([run.spec.placement.value], [run], folder)
         if account is None:
             remove(pictures.ACCOUNT, folder)

@@ -1,5 +1,6 @@
 """One sensor's readings of one GPU, and the joules between two instants by three ways of knowing."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from results.stats import dot
 
 GAP_PERIODS = 10.0  # a gap longer than so many sample periods (and than GAP_S) hides what happened in it
 GAP_S = 1.0
+PIECE = 2**15  # readings that are worked on at once
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,10 +99,12 @@ class Series:
     def _trapezoids(self) -> Floats:
         """The integral (unit x s) from the first reading to each."""
         whole = np.zeros(self.times.size)
-        area = np.diff(self.times) / 1e9
-        area *= self.values[1:] + self.values[:-1]
-        area /= 2
-        np.cumsum(area, out=whole[1:])
+        for first, last in _pieces(self.times.size):
+            area = np.diff(self.times[first : last + 1]) / 1e9
+            area *= self.values[first + 1 : last + 1] + self.values[first:last]
+            area /= 2
+            area[0] += whole[first]
+            np.cumsum(area, out=whole[first + 1 : last + 1])
         return whole
 
     def integral(self, times: Ns) -> Floats:
@@ -136,11 +140,23 @@ class Series:
 
 def unseen(times: Ns, values: Floats, refresh_s: float) -> Floats:
     """Variance (unit^2 s^2) of the integral between each two neighbouring readings: see `results.sampling`."""
-    found = np.diff(times) / 1e9
-    np.maximum(found, refresh_s, out=found)
-    found *= found
-    change = np.diff(values)
-    change *= change
-    found *= change
-    found /= 2
-    return found
+    whole = np.empty(max(times.size - 1, 0))
+    for first, last in _pieces(times.size):
+        found = np.diff(times[first : last + 1]) / 1e9
+        np.maximum(found, refresh_s, out=found)
+        found *= found
+        change = np.diff(values[first : last + 1])
+        change *= change
+        found *= change
+        np.divide(found, 2, out=whole[first:last])
+    return whole
+
+
+def _pieces(readings: int) -> Iterator[tuple[int, int]]:
+    """The first and last reading of each piece; neighbouring ones share a reading.
+
+    What is made of a piece on the way stays in the processor's cache. A day of readings does not, and the system would
+    first have to find memory for each array of them.
+    """
+    for first in range(0, readings - 1, PIECE):
+        yield first, min(first + PIECE, readings - 1)

@@ -77,6 +77,20 @@ def test_what_takes_long_is_said_on_stderr(eight: list[Path], capsys: pytest.Cap
     assert capsys.readouterr() == (first, "")
 
 
+def blas_threads(number: int) -> str | None:
+    import numpy as np
+
+    assert np.ones(number).sum() == number
+    return os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+def test_each_process_has_one_thread_for_linear_algebra_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert list(spread(blas_threads, [3, 4], 2)) == ["1", "1"]
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    assert list(spread(blas_threads, [3], 1)) == ["3"]
+
+
 def fails(number: int) -> int:
     if number == 2:
         raise ValueError("two")
