@@ -46,7 +46,10 @@ def write_report(
             raise SpecError(f"{place}: given twice; give each run once")
     elsewhere = drawn_beside() if beside else nullcontext()
     with elsewhere, left_out(lambda name: not draw and _drawn_by_the_page(name)):
-        cases, lines = _page(run_dirs, out / FOLDER, prices)
+        from results.memory import small_pages  # with Arrow: imported while the processes that draw start
+
+        with small_pages():
+            cases, lines = _page(run_dirs, out / FOLDER, prices)
     from reports.places import without_places
 
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
@@ -67,7 +70,7 @@ def write_report(
 
 
 def _page(run_dirs: Sequence[Path], folder: Path, prices: Prices) -> "tuple[list[Case], list[str]]":
-    """The runs and the page's lines. What it takes is imported here: the processes that draw start meanwhile."""
+    """The runs and the page's lines."""
     from reports.case import Case
 
     if len(run_dirs) == 1:

@@ -20,6 +20,7 @@ from results.defects import Defects
 from results.engine_samples import read_engine_samples
 from results.importing.imported import is_imported
 from results.joins import add_open_trajectories, join_trajectories
+from results.memory import small_pages
 from results.plans import Plans
 from results.reading import EventFile, OnAxis
 from results.recorded import Recorded
@@ -41,6 +42,7 @@ from results.store import (
 from results.texts import texts_as
 
 
+@small_pages()
 def collect(run_dir: Path) -> RunTables:
     """Makes the tables of a run and writes them under `tables/`; figures computed from older ones are removed.
 

@@ -19,6 +19,7 @@ from results.engine_use import EnginesUse, engines_use, put_engine_figures
 from results.figure import Figure, Figures
 from results.importing.imported import withhold
 from results.lifetimes import Lifetimes, lifetimes
+from results.memory import small_pages
 from results.phases import PhaseRow, phase_rows
 from results.running import RunningWork, running_work
 from results.samples_beside import samples_beside
@@ -111,6 +112,7 @@ OF_WINDOW: Mapping[str, str] = {
 Told = Callable[[Window | None, Account | None], None]
 
 
+@small_pages()
 def compute(run: RunTables, told: Told = lambda window, account: None) -> RunFigures:
     """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note.
 
