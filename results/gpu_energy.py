@@ -178,7 +178,7 @@ def counter_difference(sensors: GpuSensors, low: int, high: int) -> tuple[float 
     inside = sensors.counter.around(low, high)
     if inside is None:
         return None, ["partial_coverage"]
-    if (np.diff(inside.values) < 0).any():
+    if (inside.values[1:] < inside.values[:-1]).any():
         return None, ["counter_reset"]
     if inside.edge_gap_s(low, high) > max(sensors.counter.gap_limit_s, GAP_REFRESHES * sensors.counter_refresh_s):
         return None, ["gap_too_long"]

@@ -69,7 +69,8 @@ class Series:
 
     def longest_gap_s(self) -> float:
         """The longest time between two readings."""
-        return float(np.diff(self.times).max()) / 1e9 if self.times.size > 1 else 0.0
+        gaps = (np.diff(self.times[first : last + 1]).max() for first, last in _pieces(self.times.size))
+        return float(max(gaps, default=0)) / 1e9
 
     def edge_gap_s(self, low: int, high: int) -> float:
         """The longer of the times between the readings around `low` and around `high`."""
@@ -115,10 +116,14 @@ class Series:
         cut = inside * (self.values[cell] + self._at(times, before)) / 2
         return np.asarray(self._trapezoids[cell] + cut, dtype=np.float64)
 
-    def unseen(self, refresh_s: float) -> Floats:
-        """Variance (unit^2 s^2) of the integral between each two neighbouring readings: see `results.sampling`."""
+    def unseen_until(self, refresh_s: float) -> Floats:
+        """Variance (unit^2 s^2) of the integral from the first reading to each: the sum of `unseen`."""
         if refresh_s not in self._unseen:
-            self._unseen[refresh_s] = unseen(self.times, self.values, refresh_s)
+            whole = self._unseen[refresh_s] = np.zeros(self.times.size)
+            for first, last in _pieces(self.times.size):
+                found = unseen(self.times[first : last + 1], self.values[first : last + 1], refresh_s)
+                found[0] += whole[first]
+                np.cumsum(found, out=whole[first + 1 : last + 1])
         return self._unseen[refresh_s]
 
     def held_until(self, times: Ns) -> Floats:
@@ -140,16 +145,14 @@ class Series:
 
 def unseen(times: Ns, values: Floats, refresh_s: float) -> Floats:
     """Variance (unit^2 s^2) of the integral between each two neighbouring readings: see `results.sampling`."""
-    whole = np.empty(max(times.size - 1, 0))
-    for first, last in _pieces(times.size):
-        found = np.diff(times[first : last + 1]) / 1e9
-        np.maximum(found, refresh_s, out=found)
-        found *= found
-        change = np.diff(values[first : last + 1])
-        change *= change
-        found *= change
-        np.divide(found, 2, out=whole[first:last])
-    return whole
+    found = np.diff(times) / 1e9
+    np.maximum(found, refresh_s, out=found)
+    found *= found
+    change = np.diff(values)
+    change *= change
+    found *= change
+    found /= 2
+    return found
 
 
 def _pieces(readings: int) -> Iterator[tuple[int, int]]:

@@ -45,14 +45,15 @@ def half_width(series: Series, refresh_s: float, low: int | None = None, high: i
     last = min(last, series.times.size)
     if last - first <= FEWEST:
         return None
-    return Z95 * math.sqrt(float(series.unseen(refresh_s)[first : last - 1].sum()))
+    total = series.unseen_until(refresh_s)
+    return Z95 * math.sqrt(float(total[last - 1] - total[first]))
 
 
 def unseen_within(series: Series, refresh_s: float, edges: Ns) -> Floats:
     """Variance (unit^2 s^2) of the integral inside each cell of `edges`; what crosses an edge belongs to no cell."""
     if series.times.size < 2 or edges.size < 2:
         return np.zeros(max(edges.size - 1, 0))
-    total = np.concatenate(([0.0], np.cumsum(series.unseen(refresh_s))))
+    total = series.unseen_until(refresh_s)
     place = np.searchsorted(series.times, edges, side="left")  # of the first sample at or after each edge
     first, last = place[:-1], np.maximum(place[1:] - 1, place[:-1])
     return np.where(last > first, total[last.clip(max=total.size - 1)] - total[first.clip(max=total.size - 1)], 0.0)

@@ -17,3 +17,7 @@ def test_no_piece_is_left_out_and_none_counts_twice(readings: int) -> None:
         np.testing.assert_array_equal(Series(times, values).integral(times), whole)
     variance = np.maximum(gaps, 0.1) ** 2 * np.diff(values) ** 2 / 2
     np.testing.assert_allclose(unseen(times, values, 0.1), variance, rtol=1e-14)
+    if readings:
+        told = Series(times, values).unseen_until(0.1)
+        np.testing.assert_allclose(told, np.concatenate(([0.0], np.cumsum(variance))), rtol=1e-12)
+    assert Series(times, values).longest_gap_s() == max(gaps, default=0.0)
