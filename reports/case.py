@@ -22,14 +22,12 @@ from reports.provenance import (
     verified_on,
 )
 from reports.tables import fresh_verdict, in_order, verdict
-from results.account import Account
 from results.answers import answers, doubts
 from results.contamination import Contamination
 from results.metrics import RunFigures, compute
 from results.store import RunTables, is_collected, load_run
+from results.watch import Watch
 from results.window import Window
-
-Begin = Callable[[RunTables, Sequence[int], Account | None], None]
 
 _SHORT = 5  # versions named under each table; the rest stand in the provenance
 _NAMED_FIRST = ("skyrl", "areal", "verl", "vllm", "sglang", "torch", "ray", "transformers")
@@ -44,24 +42,18 @@ class Case:
     steps: tuple[int, ...]
 
     @classmethod
-    def load(cls, run_dir: Path, begin: Begin | None = None) -> "Case":
+    def load(cls, run_dir: Path, watch: Callable[[RunTables], Watch | None] = lambda run: None) -> "Case":
         """Loads a run; one that was never collected, or was not sealed when it was, is collected first.
 
-        `begin` is called with the tables, the steps of the steady window and the time account as soon as these are
-        known: long before the other figures are.
+        `watch`: gives who is told of this run what is known early.
 
         Raises:
             SpecError: not a run folder, or its spec or tables cannot be read.
         """
         complete = is_collected(run_dir) and (run_dir / "sealed").exists()
         run = load_run(run_dir) if complete else _collected(run_dir)
-
-        def told(window: Window | None, account: Account | None) -> None:
-            if begin is not None:
-                begin(run, _steps_in(run, window), account)
-
-        figures = compute(run, told)
-        return cls(run=run, figures=figures, steps=_steps_in(run, figures.window))
+        figures = compute(run, watch(run))
+        return cls(run=run, figures=figures, steps=steps_in(run, figures.window))
 
     @property
     def gpu(self) -> bool:
@@ -215,7 +207,8 @@ class Case:
         return [*lines, f"  - 4 control: {escape(proof.control)}"]
 
 
-def _steps_in(run: RunTables, window: Window | None) -> tuple[int, ...]:
+def steps_in(run: RunTables, window: Window | None) -> tuple[int, ...]:
+    """The recorded steps inside the steady window; none without one."""
     if window is None:
         return ()
     recorded = sorted({int(step) for step in run.frame("steps")["step"]})

@@ -12,6 +12,7 @@ from results.prices import NO_PRICES, Prices
 
 if TYPE_CHECKING:
     from reports.case import Case
+    from results.store import RunTables
 
 
 def write_report(
@@ -74,19 +75,19 @@ def _page(run_dirs: Sequence[Path], folder: Path, prices: Prices) -> "tuple[list
     from reports.case import Case
 
     if len(run_dirs) == 1:
-        from reports.run_page import Drawn, single
-        from results.account import Account
+        from reports.drawing import Drawing
+        from reports.run_page import single
         from results.importing.imported import is_imported
-        from results.store import RunTables
 
-        early: list[Drawn] = []
+        drawn: list[Drawing] = []
 
-        def begin(run: RunTables, steps: Sequence[int], account: Account | None) -> None:
-            if not is_imported(run.spec):
-                early.append(Drawn.of(run, steps, account, folder))
+        def watch(run: "RunTables") -> Drawing | None:
+            if not is_imported(run.spec):  # its page has no picture
+                drawn.append(Drawing(run, folder))
+            return drawn[0] if drawn else None
 
-        case = Case.load(run_dirs[0], begin)
-        return [case], single(case, folder, prices, *early)
+        case = Case.load(run_dirs[0], watch)
+        return [case], single(case, folder, prices, *drawn)
     from reports.comparable import refuse_imported
     from reports.compare import comparison
 

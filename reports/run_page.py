@@ -1,22 +1,19 @@
 """The page of one run: its sections in their order, and the pictures among them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.protocol.spec import Placement
-from reports import figures as pictures
 from reports.answers import answers_section
 from reports.case import Case
 from reports.cost import cost_section
+from reports.drawing import Drawing
 from reports.engines import engine_lines
 from reports.hosts import hosts_section
 from reports.late import late_table
-from reports.learning import learning_section
 from reports.markdown import Footnotes, escape, percent, plural
-from reports.picture import FOLDER, Picture, remove
+from reports.picture import FOLDER, Picture
 from reports.power import telemetry
-from reports.provenance import caveat, foot, provenance, settings, title
+from reports.provenance import caveat, provenance, settings, title
 from reports.rates import ledger_table, straggler_table, throughput_table
 from reports.selected import selection_section
 from reports.served import cache_line
@@ -36,53 +33,14 @@ from reports.tables import (
     units_in_words,
 )
 from reports.tool_table import how_many, tool_section
-from reports.waterfall import STEM as WATERFALL
-from reports.waterfall import bounds_lines
-from results.account import Account
-from results.bounds import bounds
 from results.importing.imported import is_imported
 from results.late import late
 from results.prices import NO_PRICES, Prices
 from results.processes import ended_silently
-from results.store import RunTables
 from results.tool_figures import tool_figures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """What has pictures on the page of one run: it needs the tables and the time account, and no other figures.
-
-    So it can be made, and its pictures drawn, while the other figures are computed.
-    """
-
-    timeline: Picture
-    straggler: Picture
-    account: Picture | None  # None, as `bounds` without a line: there is no account
-    bounds: list[str]
-    learning: list[str]
-
-    @classmethod
-    def of(cls, run: RunTables, steps: Sequence[int], account: Account | None, folder: Path) -> "Drawn":
-        """All of it; `steps`: those of the steady window."""
-        spans = pictures.spans_shown(run)
-        timeline = pictures.timeline_picture(run, steps, folder, spans=spans)
-        straggler = pictures.straggler_picture(run, steps, folder, spans=spans)
-        learning = learning_section([run.spec.placement.value], [run], folder)
-        if account is None:
-            remove(pictures.ACCOUNT, folder)
-            remove(WATERFALL, folder)
-            return cls(timeline=timeline, straggler=straggler, account=None, bounds=[], learning=learning)
-        line = foot(run, f"n = {plural(account.steps, 'step')}")
-        return cls(
-            timeline=timeline,
-            straggler=straggler,
-            account=pictures.account_picture(run, account, folder),
-            bounds=bounds_lines(bounds(run.spec, account), line, folder),
-            learning=learning,
-        )
-
-
-def single(case: Case, folder: Path, prices: Prices = NO_PRICES, drawn: Drawn | None = None) -> list[str]:
+def single(case: Case, folder: Path, prices: Prices = NO_PRICES, drawn: Drawing | None = None) -> list[str]:
     """The page of one run; its pictures go to `folder`. `drawn`: what is there already."""
     notes = Footnotes()
     spec = case.run.spec
@@ -90,7 +48,7 @@ def single(case: Case, folder: Path, prices: Prices = NO_PRICES, drawn: Drawn | 
         from reports.imported import imported_page  # with what checks figures, which no other report does
 
         return imported_page(case)
-    drawn = drawn or Drawn.of(case.run, case.steps, case.figures.account, folder)
+    drawn = drawn or Drawing.of(case, folder)
     lines = [f"# {escape(title(spec))}", ""]
     said = caveat(spec)
     if said:
@@ -160,10 +118,10 @@ def _stragglers(case: Case, chart: Picture, notes: Footnotes) -> list[str]:
     return [*lines, "", case.caption(f"n = {plural(len(case.steps), 'step')}", notes)]
 
 
-def _account(case: Case, drawn: Drawn, notes: Footnotes) -> list[str]:
+def _account(case: Case, drawn: Drawing, notes: Footnotes) -> list[str]:
     account = case.figures.account
     lines = ["## Time account", ""]
-    if account is None or drawn.account is None:
+    if account is None or drawn.units is None:
         return [*lines, f"No time account: {escape(case.no_window)}."]
     lines += [f"Every second of the window in exactly one class, per unit; {units_in_words(account)}.", ""]
     lines += [*account_table(account, gpu=case.gpu), "", *unit_table(account, gpu=case.gpu, notes=notes), ""]
@@ -172,7 +130,7 @@ def _account(case: Case, drawn: Drawn, notes: Footnotes) -> list[str]:
     lines += [*tail_table(account, gpu=case.gpu, synchronous=synchronous), ""]
     hidden = hidden_line(account)
     lines += [hidden, ""] if hidden else []
-    lines += ["### What would help, at most", "", *drawn.bounds, "", *show(drawn.account)]
+    lines += ["### What would help, at most", "", *drawn.bounds, "", *show(drawn.units)]
     if case.figures.lifetimes is not None:
         lines += ["", *lifetime_table(case.figures.lifetimes)]
     return [

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -56,10 +57,12 @@ class Energy:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What `energy` looks at of the samples: the run's GPUs, and their readings."""
+    """What `energy` looks at of the samples: the run's GPUs, their readings, and their sensors."""
 
     names: Sequence[str] | None
     readings: Readings
+    told: Mapping[str, Mapping[str, Any]]  # of each GPU, by its samplers
+    sensors: Mapping[str, GpuSensors]
 
 
 def read_gpus(
@@ -68,7 +71,9 @@ def read_gpus(
     also: Sequence[str] = (),
     wanted: Callable[[], bool] = lambda: True,
 ) -> Read:
-    """Reads the samples; it can be done beside other things: most of it is no work of the interpreter's.
+    """Reads the samples, and makes the sums over them that every figure of energy needs.
+
+    It can be done beside other things: most of it is no work of the interpreter's.
 
     `more`: further GPUs, `also`: further columns to be read with it (`results.gpu_series`).
 
@@ -76,7 +81,12 @@ def read_gpus(
         SpecError: they cannot be read.
     """
     names = run_gpus(run, gpu_pools(run))
-    return Read(names, readings_of(run, list(dict.fromkeys((*(names or ()), *more))), also, wanted))
+    readings, told = readings_of(run, list(dict.fromkeys((*(names or ()), *more))), also, wanted), descriptions(run)
+    sensors = {gpu: sensors_of(readings.gpus[gpu], told.get(gpu, {})) for gpu in names or ()}
+    for each in sensors.values():
+        if wanted():
+            each.instant.sum_up(each.instant_refresh_s)
+    return Read(names, readings, told, sensors)
 
 
 def energy(
@@ -90,23 +100,22 @@ def energy(
     phases: Mapping[str, Timeline] | None = None,
     read: Read | None = None,
 ) -> Energy:
-    """The run's energy; `read`: where the samples were read already. Its readings are used up.
+    """The run's energy; `read`: where the samples were read already.
 
     `timelines`: each pool's classes as one unit; `trained`: trajectories trained in the window, `tokens`: tokens of
     theirs that were; `work`: the turns that ran, by which joules are attributed; `phases`: as `timelines`, of the pool
     that trains, the phases of `host` by their own codes.
     """
     read = read_gpus(run) if read is None else read
-    pools, names, readings, latest = gpu_pools(run), read.names, read.readings.gpus, read.readings.latest
+    pools, names, latest = gpu_pools(run), read.names, read.readings.latest
     if latest is None:
         return _none("no GPU", trained)
     if names is None:
         return _none("which GPUs the run used is not known: neither by their pools nor by their number", trained)
     if run.spec.placement is Placement.COLOCATED:
         pools = dict.fromkeys(names, Pool.BOTH.value)  # whatever a process told of its own part: they take turns
-    told = descriptions(run)
     low, high = window.start_ns, window.end_ns
-    sensors = {gpu: sensors_of(readings.pop(gpu), told.get(gpu, {})) for gpu in names}
+    sensors = dict(read.sensors)
     if latest < high:  # no GPU answered to the end: the sampler may have, of its host
         latest = max(latest, read.readings.latest_host or 0)
     gone = {gpu for gpu, stretches in lost_gpus(run, names).items() if clip(*stretches, low, high)[0].size}
@@ -127,7 +136,7 @@ def energy(
     doubts = [each.uncertainty_joules for each in gpus]
     doubt = sum(one or 0.0 for one in doubts) if joules is not None and None not in doubts else None
     reasons = tuple(sorted({reason for each in gpus for reason in each.reasons}))
-    idle = _idle(run, sensors, told)
+    idle = _idle(run, sensors, read.told)
     return Energy(
         joules=joules,
         power_utilisation=_ratio(gpus) if whole else None,

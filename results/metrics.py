@@ -34,6 +34,7 @@ from results.sync_proof import SyncProof, prove_sync
 from results.throughput import Lives, Throughput, throughput
 from results.tracks import Tracks, tracks
 from results.utilisation import Busy, busy
+from results.watch import Watch
 from results.window import Window, steady_window
 
 __all__ = ["OF_WINDOW", "Figure", "RunFigures", "compute"]
@@ -109,23 +110,18 @@ OF_WINDOW: Mapping[str, str] = {
 }
 
 
-Told = Callable[[Window | None, Account | None], None]
-
-
 @small_pages()
-def compute(run: RunTables, told: Told = lambda window, account: None) -> RunFigures:
-    """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note.
-
-    `told` is called with the steady window and the time account as soon as they are known: long before all is.
-    """
+def compute(run: RunTables, watch: Watch | None = None) -> RunFigures:
+    """All figures of a run, whole or cut short. A figure that cannot be told is None, with the reason in its note."""
     with samples_beside(run) as samples:
-        return _compute(run, told, samples)
+        return _compute(run, watch or Watch(), samples)
 
 
-def _compute(run: RunTables, told: Told, samples: Callable[[], Read]) -> RunFigures:
+def _compute(run: RunTables, watch: Watch, samples: Callable[[], Read]) -> RunFigures:
     arrays = tracks(run)
     steady = steady_window(run, arrays)
     figures, window = Figures(), steady.window
+    watch.window(window)
     versions = TurnVersions.of(run, arrays.turns.life)
     adherence, proof, stale_run = check_adherence(run), prove_sync(run), staleness(run, turns=versions)
     stale = stale_run
@@ -141,13 +137,13 @@ def _compute(run: RunTables, told: Told, samples: Callable[[], Read]) -> RunFigu
     gpus: Busy | None = None
     cuda = run.spec.device is Device.CUDA
     if window is None:
-        told(None, None)
+        watch.account(None)
         for metric, unit in OF_WINDOW.items():
             figures.put(metric, unit, None, note=f"no steady window: {steady.reason}")
     else:
         made = batches(run, arrays, window)
         account = make_account(run, arrays, window, tails=tails(made))
-        told(window, account)
+        watch.account(account)
         used = engines_use(run, window)
         lives = Lives.of(run, arrays)
         lived = lifetimes(run, arrays, window, lives.left)

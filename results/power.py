@@ -116,6 +116,12 @@ class Series:
         cut = inside * (self.values[cell] + self._at(times, before)) / 2
         return np.asarray(self._trapezoids[cell] + cut, dtype=np.float64)
 
+    def sum_up(self, refresh_s: float) -> None:
+        """Works out now what `integral` and `unseen_until` keep."""
+        if self.times.size:
+            self.integral(self.times[:1])
+            self.unseen_until(refresh_s)
+
     def unseen_until(self, refresh_s: float) -> Floats:
         """Variance (unit^2 s^2) of the integral from the first reading to each: the sum of `unseen`."""
         if refresh_s not in self._unseen:

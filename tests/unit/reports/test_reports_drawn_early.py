@@ -2,8 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import played_folders as folders
 import played_runs as played
@@ -12,38 +12,49 @@ import pytest
 from harness.protocol.spec import Gpus
 from reports import figures
 from reports.case import Case
+from reports.drawing import Drawing
 from reports.report import write_report
-from reports.run_page import Drawn, single
+from reports.run_page import single
 from results import metrics
 from results.account import Account
-from results.store import RunTables
+from results.energy import Energy
+from results.watch import Watch
+from results.window import Window
 
 SPEC = played.make_spec("async", batch_size=4, group_size=2, steps=8, gpus=Gpus(train=1, rollout=2))
 
 
+class Listening(Watch):
+    def __init__(self, told: list[object]) -> None:
+        self._told = told
+
+    def window(self, window: Window | None) -> None:
+        self._told.append(window)
+
+    def account(self, account: Account | None) -> None:
+        self._told.append(account)
+
+
 def test_it_is_told_before_the_energy_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[object] = []
+    told: list[object] = []
     computed = metrics.energy
-    monkeypatch.setattr(
-        metrics, "energy", lambda *given, **named: (order.append("energy"), computed(*given, **named))[1]
-    )
 
-    def begin(run: RunTables, steps: Sequence[int], account: Account | None) -> None:
-        order.append((run.run_id, tuple(steps), account))
+    def energy(*given: Any, **named: Any) -> Energy:
+        told.append("energy")
+        return computed(*given, **named)
 
-    case = Case.load(folders.write_run(tmp_path / "run", SPEC), begin)
+    monkeypatch.setattr(metrics, "energy", energy)
+    case = Case.load(folders.write_run(tmp_path / "run", SPEC), lambda run: Listening(told))
     assert case.figures.account is not None
-    assert order == [(case.run.run_id, case.steps, case.figures.account), "energy"]
+    assert told == [case.figures.window, case.figures.account, "energy"]
 
 
 def test_a_run_without_a_window_is_told_too(tmp_path: Path) -> None:
     told: list[object] = []
     spec = played.make_spec("async", batch_size=4, group_size=2, steps=1, gpus=Gpus(train=1, rollout=2))
-    case = Case.load(
-        folders.write_run(tmp_path / "run", spec), lambda run, steps, account: told.append((steps, account))
-    )
+    case = Case.load(folders.write_run(tmp_path / "run", spec), lambda run: Listening(told))
     assert case.figures.window is None
-    assert told == [((), None)]
+    assert told == [None, None]
 
 
 def test_the_page_is_the_same_as_from_what_is_drawn_after(tmp_path: Path) -> None:
@@ -63,7 +74,7 @@ def test_the_spans_of_both_pictures_are_read_once(tmp_path: Path, monkeypatch: p
     reads: list[str] = []
     read = figures.spans_shown
     monkeypatch.setattr(figures, "spans_shown", lambda run: (reads.append(run.run_id), read(run))[1])
-    Drawn.of(case.run, case.steps, case.figures.account, tmp_path / "figures")
+    Drawing.of(case, tmp_path / "figures")
     assert reads == [case.run.run_id]
 
 
