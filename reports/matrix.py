@@ -1,12 +1,12 @@
 """The report of a sweep: the framework x placement matrix, with intervals over runs, and every run as a row."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.protocol.spec import Device, Placement
+from harness.protocol.unfinished import made_whole
 from harness.sweep.folder import FINISHED, SweepFolder
 from harness.sweep.words import order_line, summary_line, took
 from reports import bars
@@ -47,13 +47,9 @@ def write_matrix(sweep_dir: Path, out: Path) -> Path:
         same_work([replace(each.run, spec=replace(each.run.spec, seed=seen[0].run.spec.seed)) for each in seen])
     out.mkdir(parents=True, exist_ok=True)
     lines = page(folder, cells, tried, out / FOLDER)
-    path, temporary = out / "report.md", out / f".report.md.{os.getpid()}.new"
-    try:
+    path = out / "report.md"
+    with made_whole(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     return path
 
 

@@ -1,12 +1,12 @@
 """A report: one page of Markdown and its pictures, from one run or from several that were offered the same work."""
 
-import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.protocol.errors import SpecError
+from harness.protocol.unfinished import made_whole
 from reports.picture import FOLDER, drawn_beside, left_out
 from results.prices import NO_PRICES, Prices
 
@@ -56,13 +56,8 @@ def write_report(
     lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
     out.mkdir(parents=True, exist_ok=True)
-    temporary = out / f".report.md.{os.getpid()}.new"
-    try:
+    with made_whole(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     if html is not None:
         from reports.html.page import write_html  # with a library of templates that no other report needs
 

@@ -1,6 +1,5 @@
 """What `bench simulate` found: a table, a Parquet file, and the pictures. All of it is marked as simulated."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.protocol.unfinished import made_whole
 from reports.markdown import UNKNOWN, escape, number, percent, table
 from reports.simulated_figures import FOOT, across_of, draw_all
 from reports.simulated_rows import Row, middle, together
@@ -50,9 +50,8 @@ def write_simulated(rows: Sequence[Row], axes: Sequence[str], out: Path, *, titl
         lines += ["", NO_FIGURE]
     lines += ["", "## Base scenario", "", "```json", scenario, "```", ""]
     report = out / "report.md"
-    temporary = out / f".report.md.{os.getpid()}.new"
-    temporary.write_text("\n".join(lines), encoding="utf-8")
-    temporary.replace(report)
+    with made_whole(report) as temporary:
+        temporary.write_text("\n".join(lines), encoding="utf-8")
     return [report, *paths]
 
 
@@ -75,9 +74,8 @@ def write_rows(rows: Sequence[Row], path: Path) -> None:
         columns[name] = pa.array(values)
     fields = [pa.field(name, column.type, metadata=_metadata(name)) for name, column in columns.items()]
     schema = pa.schema(fields, metadata={"source": "simulated"})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    pq.write_table(pa.table(columns, schema=schema), temporary)
-    temporary.replace(path)
+    with made_whole(path) as temporary:
+        pq.write_table(pa.table(columns, schema=schema), temporary)
 
 
 def table_of(rows: Sequence[Row], axes: Sequence[str]) -> list[str]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from harness.protocol.durable import sync_folder
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import RunSpec
+from harness.protocol.unfinished import made_apart, remove_left
 from results.attributes import to_json
 from results.clocks import Clocks
 from results.defects import Defects
@@ -67,12 +67,13 @@ def collect(run_dir: Path) -> RunTables:
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
         table_path(run_dir, name).unlink(missing_ok=True)
-    with TemporaryDirectory(dir=tables_dir(run_dir), prefix=".new-") as staging:
-        tables = _written(Path(staging), _Run(run_dir, run_id, spec, meta, clocks, defects))
+    remove_left(tables_dir(run_dir))
+    with made_apart(tables_dir(run_dir)) as staging:
+        tables = _written(staging, _Run(run_dir, run_id, spec, meta, clocks, defects))
         for name in COMPUTED:
             table_path(run_dir, name).unlink(missing_ok=True)
         for name in (*tables, "samples"):  # together, when all of them are whole
-            (Path(staging) / table_path(run_dir, name).name).replace(table_path(run_dir, name))
+            (staging / table_path(run_dir, name).name).replace(table_path(run_dir, name))
         sync_folder(tables_dir(run_dir))
     tables |= {name: empty(name) for name in COMPUTED}
     # Of many rows, they are read again where someone asks for them.

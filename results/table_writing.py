@@ -1,18 +1,19 @@
 """A table on its way to disk: written whole or not at all, group of rows by group of rows."""
 
 import base64
-import os
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.protocol.durable import sync_folder
+from harness.protocol.unfinished import made_whole
 from results.schema import conform, empty, with_metadata
 from results.texts import encoded, texts_as
 
+_Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 COMPRESSION = "lz4"  # against zstd: a tenth more bytes, written in four fifths of the time, read in half of it
 
 
@@ -21,15 +22,17 @@ class TableWriter:
 
     def __init__(self, path: Path, name: str, run_id: str, texts: Collection[str] = ()) -> None:
         """`texts`: columns that come dictionary-encoded, and are written so; who reads the file sees no difference."""
-        self._path = path
         self._name = name
         self._stored = with_metadata(name, empty(name), run_id).schema
         self._schema = encoded(self._stored, texts)
         self._writer: pq.ParquetWriter | None = None
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+        self._path = path
 
     def __enter__(self) -> "TableWriter":
-        self._file = self._temporary.open("wb")
+        with ExitStack() as making:
+            self._file = making.enter_context(made_whole(self._path, durable=True)).open("wb")
+            making.push(self._end)
+            self._making = making.pop_all()
         return self
 
     def write(self, table: pa.Table) -> None:
@@ -65,30 +68,21 @@ class TableWriter:
             store_schema=False,  # stored at the end: of the table as it is read, its texts plain
         )
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, *raised: *_Raised) -> None:
+        self._making.__exit__(*raised)
+
+    def _end(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 writer = self._writer = self._writer or self._begun(self._schema.empty_table())
                 schema = base64.b64encode(self._stored.serialize())
                 writer.add_key_value_metadata({**self._stored.metadata, b"ARROW:schema": schema})
                 writer.close()
-                self._file.flush()
-                os.fsync(self._file.fileno())
                 self._file.close()
-                self._temporary.replace(self._path)
-        except BaseException:
-            self._leave()
-            raise
-        if kind is not None:
-            self._leave()
-        else:
-            sync_folder(self._path.parent)
-
-    def _leave(self) -> None:
-        if self._writer is not None:
-            with suppress(OSError, ValueError, pa.ArrowException):
-                self._writer.close()
-            self._writer.is_open = False  # or it would try again when it is forgotten
-        with suppress(OSError):
-            self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        finally:
+            if self._writer is not None:
+                with suppress(OSError, ValueError, pa.ArrowException):
+                    self._writer.close()
+                self._writer.is_open = False  # or it would try again when it is forgotten
+            with suppress(OSError):
+                self._file.close()

@@ -1,10 +1,9 @@
 """`bench compare A B [C...]`: runs against runs, with intervals, verdicts and blame."""
 
 import glob
-import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 from harness.cli.output import file_problem
 from harness.cli.runs import find_run, runs_dir_option
 from harness.protocol.errors import SpecError
+from harness.protocol.unfinished import made_whole
 
 if TYPE_CHECKING:
     from reports.compared.gather import Given
@@ -75,18 +75,15 @@ def command(
     if out is None:
         click.echo(_text(form, found), nl=False)
         return
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.new")
     try:
-        if form == "parquet":
-            from reports.compared.tabular import write_parquet
+        with made_whole(out) as temporary:
+            if form == "parquet":
+                from reports.compared.tabular import write_parquet
 
-            write_parquet(found, temporary)
-        else:
-            temporary.write_text(_text(form, found), encoding="utf-8")
-        temporary.replace(out)
+                write_parquet(found, temporary)
+            else:
+                temporary.write_text(_text(form, found), encoding="utf-8")
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise file_problem(error, f"{out} can't be written", "name another file with -o") from None
     click.echo(f"written: {out}")
 

@@ -1,10 +1,11 @@
 """Files that are written whole or not at all."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from harness.protocol.unfinished import made_whole
 
 
 @contextmanager
@@ -14,11 +15,5 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with made_whole(path) as temporary, temporary.open("wb") as file:
+        yield file

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.protocol.unfinished import made_whole
 from reports import style
 from reports.case import Case, labels
 from reports.html import charts
@@ -90,13 +90,8 @@ def write_page(text: str, path: Path) -> None:
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    with made_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def render(lines: Sequence[str], pictures: Path, cases: Sequence[Case] = ()) -> str:

@@ -5,7 +5,6 @@ The same file serves as what a run keeps beside its tables, and as one of a base
 """
 
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
+from harness.protocol.unfinished import made_whole
 from results.collect import collect
 from results.comparing import code
 from results.comparing.measures import MEASURES, RunMeasures, StepSeries, Value
@@ -51,13 +51,8 @@ def write_measures(path: Path, runs: Sequence[RunMeasures], *, stamp: str = "") 
     facts = [{name.name: getattr(run, name.name) for name in fields(run) if name.name not in _APART} for run in runs]
     text = json.dumps({"format": FORMAT, "runs": facts}, sort_keys=True, default=dict)
     table = rows(runs).replace_schema_metadata({_KEY: text.encode(), _STAMP: stamp.encode()})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    with made_whole(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", store_schema=True)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def rows(runs: Sequence[RunMeasures]) -> pa.Table:

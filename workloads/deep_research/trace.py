@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
+from harness.protocol.unfinished import made_whole
 from workloads.deep_research.trace_facts import FACTS_KEY, VERSION, VERSION_KEY, facts_in
 from workloads.deep_research.trace_names import PART, part_of
 
@@ -356,26 +357,16 @@ def _batched(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]
 
 def _write_parquet(path: Path, rows: Iterable[dict[str, Any]], facts: Mapping[str, Any]) -> int:
     count = 0
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("wb") as file:
-            with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-                for batch in _batched(rows):
-                    writer.write_batch(pa.RecordBatch.from_pylist(list(batch), schema=SCHEMA))
-                    count += len(batch)
-                # Last, so that what was found out while the rows were read is among them.
-                writer.add_key_value_metadata({VERSION_KEY: str(VERSION), FACTS_KEY: json.dumps(facts, sort_keys=True)})
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with (
+        made_whole(path, durable=True) as temporary,
+        temporary.open("wb") as file,
+        pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer,
+    ):
+        for batch in _batched(rows):
+            writer.write_batch(pa.RecordBatch.from_pylist(list(batch), schema=SCHEMA))
+            count += len(batch)
+        # Last, so that what was found out while the rows were read is among them.
+        writer.add_key_value_metadata({VERSION_KEY: str(VERSION), FACTS_KEY: json.dumps(facts, sort_keys=True)})
     return count
 
 

@@ -1,6 +1,5 @@
 """`bench tools fit FILE`: a preset from recorded tool calls, and how well it fits."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from harness.cli.output import file_problem, table
 from harness.cli.runs import runs_dir_option
 from harness.cli.tool_verbs.source import new_file, read_source
 from harness.protocol.errors import SpecError
+from harness.protocol.unfinished import made_whole
 from reports.markdown import plural
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ def command(source: str, out: str | None, base: str, lengths: str, runs_dir: Pat
     click.echo(f"- {_context(fitted.preset)}")
     if path is not None:
         try:
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-            temporary.write_text(encode_preset(fitted.preset) + "\n", encoding="utf-8")
-            temporary.replace(path)
+            with made_whole(path) as temporary:
+                temporary.write_text(encode_preset(fitted.preset) + "\n", encoding="utf-8")
         except OSError as error:
             raise file_problem(error, "the preset cannot be written", "name another file with -o") from None
         click.echo(f"\nwritten: {path} (bench run --preset {path})")

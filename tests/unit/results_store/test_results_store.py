@@ -12,7 +12,6 @@ from small_runs import bye, hello, make_run
 import results.store as store
 from harness.protocol.errors import SpecError
 from harness.protocol.events import Gate
-from results import table_writing
 from results.collect import collect
 from results.schema import TABLES, empty
 from results.status import read_meta
@@ -35,7 +34,7 @@ def test_a_write_that_fails_leaves_the_old_table_and_no_temporary(
     def full_disk(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(table_writing.os, "fsync", full_disk)
+    monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_table(path, "failures", empty("failures"), "r")
     assert path.read_bytes() == before

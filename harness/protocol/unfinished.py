@@ -1,0 +1,124 @@
+"""Files and folders that are under another name until they are whole, and what killed processes left of them.
+
+Who makes one holds a lock (flock), which goes with the process however it ends: what no one holds was left, and is
+removed when the next is made. What a living process makes stays, and so does everything on a disk without locks.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.protocol.durable import sync_folder
+
+_FOLDER, _LOCK = ".new-", "lock"
+_FILE = re.compile(r"\.(?P<name>.+)\.\d+\.new")  # of which file, and the process's number
+
+
+@contextmanager
+def made_whole(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Another name beside `path`, to be written in the block; its file becomes `path` when the block ends well.
+
+    What was at `path` stays until then, and for good where the block raises. `durable`: the file and its name outlive
+    a crash of the machine.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for entry in _inside(path.parent):
+        if (left := _FILE.fullmatch(entry.name)) and left["name"] == path.name:
+            _remove_if_left(Path(entry.path))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = _held(temporary)
+    try:
+        try:
+            yield temporary
+            if durable:
+                os.fsync(descriptor)
+            temporary.replace(path)  # while it is held: no one takes it for left
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    finally:
+        os.close(descriptor)
+    if durable:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def made_apart(folder: Path) -> Iterator[Path]:
+    """A new hidden folder in `folder`, for files that get their places together; removed with what is in it then.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=folder))
+        with suppress(FileNotFoundError):  # taken for left before it was held
+            descriptor = _held(made / _LOCK)
+            break
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(descriptor)
+
+
+def remove_left(folder: Path) -> None:
+    """Removes what killed processes left in `folder` of anything that `made_whole` and `made_apart` make there."""
+    for entry in _inside(folder):
+        if _FILE.fullmatch(entry.name):
+            _remove_if_left(Path(entry.path))
+        elif entry.name.startswith(_FOLDER) and entry.is_dir(follow_symlinks=False):
+            _remove_if_left(Path(entry.path), _LOCK)
+
+
+def _inside(folder: Path) -> list[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return list(entries)
+    return []
+
+
+def _held(path: Path) -> int:
+    """Opens the file `path`, there or not, and holds it until the descriptor is closed."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with suppress(OSError):  # a disk without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # removed before it was held
+
+
+def _remove_if_left(path: Path, lock: str | None = None) -> None:
+    """Removes a file, or a folder by the lock in it, that no living process holds."""
+    held = path if lock is None else path / lock
+    with suppress(OSError):  # gone meanwhile, or someone else's
+        # A folder's lock is made where it lacks: who made the folder may be about to hold it, and finds out.
+        descriptor = os.open(held, os.O_RDWR | os.O_CLOEXEC | (0 if lock is None else os.O_CREAT), 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is(held, descriptor):
+                return
+            if lock is None:
+                path.unlink()
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
