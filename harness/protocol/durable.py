@@ -10,7 +10,20 @@ def sync_folder(folder: Path) -> None:
     Raises:
         OSError: it is not there, or the disk fails.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    _sync(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Makes the bytes of a file durable that a library wrote and has closed.
+
+    Raises:
+        OSError: it is not there, or the disk fails.
+    """
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -17,6 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import IO
 
+from harness.protocol.durable import sync_file, sync_folder
 from harness.protocol.errors import SpecError
 from workloads.deep_research.corpus import soundness
 from workloads.deep_research.corpus.generate import LEAST_PAGES, MOST_PAGES, VERSION, World
@@ -254,12 +255,13 @@ def _settle(
         try:
             facts = make(building)
             (building / FACTS).write_text(json.dumps(asdict(facts), indent=2) + "\n", encoding="utf-8")
-            for path in [*building.iterdir(), building]:
-                _sync(path)
+            for path in building.iterdir():
+                sync_file(path)
+            sync_folder(building)
             if out.exists():
                 shutil.rmtree(out)
             building.rename(out)
-            _sync(out.parent)
+            sync_folder(out.parent)
         finally:
             shutil.rmtree(building, ignore_errors=True)
     return facts
@@ -287,11 +289,3 @@ def _is(path: Path, file: IO[str]) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
