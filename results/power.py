@@ -125,11 +125,12 @@ class Series:
     def unseen_until(self, refresh_s: float) -> Floats:
         """Variance (unit^2 s^2) of the integral from the first reading to each: the sum of `unseen`."""
         if refresh_s not in self._unseen:
-            whole = self._unseen[refresh_s] = np.zeros(self.times.size)
+            whole = np.zeros(self.times.size)
             for first, last in _pieces(self.times.size):
                 found = unseen(self.times[first : last + 1], self.values[first : last + 1], refresh_s)
                 found[0] += whole[first]
                 np.cumsum(found, out=whole[first + 1 : last + 1])
+            self._unseen[refresh_s] = whole  # not before it is whole: another thread may ask, or this be interrupted
         return self._unseen[refresh_s]
 
     def held_until(self, times: Ns) -> Floats:
