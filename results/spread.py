@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +62,7 @@ def beside(begin: Callable[[], None], workers: int = 1) -> Iterator[Callable[[Ca
 def _pool(workers: int, begin: Callable[[], None] | None) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,)
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(pickle.dumps(begin),)
     )
     done = False
     try:
@@ -95,9 +96,12 @@ def told(made: Iterable[Made], total: int, progress: Progress | None) -> list[Ma
     return found
 
 
-def _begin(begin: Callable[[], None] | None) -> None:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the cores are shared out as processes already
+def _begin(pickled: bytes) -> None:
+    """In a process of the pool, first: `pickled` is what it calls then, if anything."""
+    # The cores are shared out as processes already. Before numpy: what is called may bring it in as it is unpickled.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _end_with_parent()
+    begin: Callable[[], None] | None = pickle.loads(pickled)
     if begin is not None:
         begin()
 

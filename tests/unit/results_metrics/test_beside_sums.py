@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from results import power
-from results.power import PIECE, Series
+from results.intervals import Ns
+from results.power import PIECE, Floats, Series
 from results.sampling import Z95, half_width
 
 
@@ -16,7 +17,7 @@ def test_sums_that_were_not_finished_are_not_kept(monkeypatch: pytest.MonkeyPatc
     whole = Series(times, values).unseen_until(0.1)
     series, unseen, calls = Series(times, values), power.unseen, 0
 
-    def full(times: power.Ns, values: power.Floats, refresh_s: float) -> power.Floats:
+    def full(times: Ns, values: Floats, refresh_s: float) -> Floats:
         nonlocal calls
         calls += 1
         if calls == 2:
