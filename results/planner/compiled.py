@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.protocol.errors import SpecError
-from results.planner import heap, kernel, scalar
+from results.planner import heap, kernel, scalar, warm
 from results.planner.draws import BLOCK, Bits, Floats
 
 _ROOM = threading.local()  # arrays to work in, made once in each thread
@@ -34,9 +34,9 @@ def advance() -> Callable[..., int]:
         SpecError: numba is not installed.
     """
     names = dict(vars(kernel))
-    for helper in (heap.sift_down, heap.sift_up):
-        names[helper.__name__] = _compile(helper, dict(vars(heap)), heap)
-    return _compile(kernel.advance, names, kernel, heap)
+    for helper, module in ((heap.sift_down, heap), (heap.sift_up, heap), (warm.keep, warm)):
+        names[helper.__name__] = _compile(helper, dict(vars(module)), module)
+    return _compile(kernel.advance, names, kernel, heap, warm)
 
 
 def log_normals(raw: Bits, median: float, sigma: float, out: Floats) -> None:

@@ -12,6 +12,7 @@ Without load or pauses `gen` is virtual time itself, and ends are exact sums.
 from typing import Any
 
 from results.planner.heap import sift_down, sift_up
+from results.planner.warm import keep
 
 # What it needs when it returns.
 DONE, NEED_DRAWS, NEED_GROUPS, NEED_UPDATES, STUCK = 0, 1, 2, 3, 4
@@ -381,14 +382,11 @@ def advance(
             clk[NOW], clk[BUSY], clk[RUNNING] = now, busy, running
             clk[S_GENERATING], clk[S_TOOL], clk[S_SYNC], clk[S_IDLE] = s_generating, s_tool, s_sync, s_idle
             if over and ended == par[WARMUP]:
-                for one in range(STATE):
-                    warm_st[one] = st[one]
-                for one in range(CLOCKS):
-                    warm_clk[one] = clk[one]
-                for one in range(bins):
-                    warm_finish[one] = at_finish[one]
-                    warm_start[one] = at_start[one]
-                    warm_moved[one] = at_moved[one]
+                keep(st, warm_st)
+                keep(clk, warm_clk)
+                keep(at_finish, warm_finish)
+                keep(at_start, warm_start)
+                keep(at_moved, warm_moved)
     st[NEXT], st[LIVE], st[GENERATING], st[IN_TOOL], st[LIMIT] = nxt, live, ng, nt, limit
     st[TRAINER], st[TAKEN], st[VISIBLE], st[ENDED] = trainer, taken, visible, ended
     st[HELD], st[QUEUED], st[HEAD], st[FREE_GROUPS] = nheld, nqueue, head, nfree
