@@ -21,7 +21,7 @@ from reports.case import Case
 from reports.exporting.files import written
 from reports.markdown import UNKNOWN, escape, number, percent, seconds
 from reports.markdown import table as markdown_table
-from results.schema import BOOL, FLOAT, INT, TEXT, Column
+from results.columns import BOOL, FLOAT, INT, TEXT, Column
 
 FILE, SPEC = "runs.parquet", "tables.toml"
 PHASE = "phase_share/"  # figures of this name: share of the step that a phase of the train track took

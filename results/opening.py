@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
-from results.schema import COLUMNS, RUN_KEY, TABLES, TEXT, Column
+from results.columns import TEXT, Column
+from results.schema import COLUMNS, RUN_KEY, TABLES
 from results.store import frame_of, is_collected, is_run_folder, read_table, table_path
 
 RUN_ID = Column("run_id", TEXT, "", False, "name of the run")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from harness.protocol.errors import EnvError, SpecError
+from results.columns import BOOL, FLOAT, FLOATS, INT, TEXT, TEXTS
 from results.opening import RUN_ID, Runs, columns_of
-from results.schema import BOOL, FLOAT, FLOATS, INT, TEXT, TEXTS
 from results.store import check_table, read_table, table_path
 
 if TYPE_CHECKING:

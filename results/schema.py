@@ -5,48 +5,18 @@ Times are nanoseconds of the recording host's monotonic clock. Unknown is null, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from harness.protocol.errors import SpecError
+from results.columns import BOOL, FLOAT, FLOATS, INT, TEXT, TEXTS, Column
+from results.columns import nullable as _n
+from results.columns import required as _c
 
 SCHEMA_VERSION = 2
 TABLE_KEY = b"bench.table"
 VERSION_KEY = b"bench.schema_version"
 RUN_KEY = b"bench.run_id"
-
-INT = pa.int64()
-FLOAT = pa.float64()
-TEXT = pa.string()
-BOOL = pa.bool_()
-TEXTS = pa.list_(TEXT)
-FLOATS = pa.list_(FLOAT)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. `unit` is "" for names, flags and JSON; counts of things have the thing as their unit."""
-
-    name: str
-    type: pa.DataType
-    unit: str
-    nullable: bool
-    doc: str
-
-    @property
-    def field(self) -> pa.Field:
-        """The Arrow field, with unit and doc in its metadata."""
-        return pa.field(self.name, self.type, nullable=self.nullable, metadata={"unit": self.unit, "doc": self.doc})
-
-
-def _c(name: str, kind: pa.DataType, doc: str, *, unit: str = "") -> Column:
-    return Column(name, kind, unit, False, doc)
-
-
-def _n(name: str, kind: pa.DataType, doc: str, *, unit: str = "") -> Column:
-    return Column(name, kind, unit, True, doc)
-
 
 _HOST = _c("host", TEXT, "host that recorded it; times of one host share one clock")
 _PID = _c("pid", INT, "process that recorded it")

@@ -20,8 +20,9 @@ from harness.protocol.phases import Phase
 from reports.exporting.files import written
 from reports.exporting.perfetto_file import Floats, Instants, Slice, TraceFile
 from reports.exporting.source import CONTENT, Rows, bounds_ns, wall_minus_mono_ns
+from results.columns import FLOAT
 from results.gpu_sensors import gpu_pools
-from results.schema import COLUMNS, FLOAT
+from results.schema import COLUMNS
 from results.store import RunTables
 
 NOT_COUNTERS = frozenset({"host", "gpu", "engine", "mono_ns", "uncertainty_ns", "family", "reason", "throttle_reasons"})

@@ -10,12 +10,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from results.columns import FLOAT, INT
 from results.lint import identities
 from results.lint.check import Check
 from results.lint.energy_identities import BLANK_32, BLANK_64, not_blank
 from results.lint.findings import Linted
 from results.lint.quantity import Quantity
-from results.schema import COLUMNS, FLOAT, INT
+from results.schema import COLUMNS
 from results.store import RunTables
 from results.tracks import floats, ints
 
