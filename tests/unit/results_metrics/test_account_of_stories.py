@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from labelled_stories import ENGINES, HIGH, LOW, WORK, Story, stories
+from labelled_stories import ENGINES, HIGH, LOW, WORK, Story
+from random_stories import stories
 from recorded_histories import ns
 
 from results.account import Account, UnitAccount, make_account, pool_timelines

@@ -1,19 +1,13 @@
 """The time account against histories whose class is known at every instant."""
 
-import json
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_accounts import END, account_of, labels_of, unit_named
 from recorded_histories import History, ns
 
-from results.account import Account, UnitAccount, make_account
-from results.classes import Class
-from results.tracks import tracks
-from results.window import Window
-
-END = 40  # seconds of the generated histories
 PHASES = {
     "weight_sync": "weight_sync",
     "offload": "offload",
@@ -28,28 +22,6 @@ PHASES = {
     "wait_rollout": "wait_rollout",
     "other": "other",
 }
-
-
-def _account(history: History, low: float = 0, high: float = END, steps: int = 1) -> Account:
-    run = history.run()
-    edges = tuple(ns(low + (high - low) * i / steps) for i in range(steps + 1))
-    window = Window(start_ns=edges[0], end_ns=edges[-1], after_step=0, last_step=steps, boundaries_ns=edges)
-    return make_account(run, tracks(run), window)
-
-
-def _labels(unit: UnitAccount, end: int = END) -> list[str]:
-    """The class in the middle of each second."""
-    names, edges = list(Class), unit.timeline.edges.tolist()
-    cell, found = 0, []
-    for second in range(end):
-        while edges[cell + 1] <= ns(second + 0.5):
-            cell += 1
-        found.append(names[unit.timeline.codes[cell]].value)
-    return found
-
-
-def _unit(account: Account, name: str) -> UnitAccount:
-    return next(unit for unit in account.units if unit.unit == name)
 
 
 @dataclass(frozen=True)
@@ -131,9 +103,9 @@ def test_every_instant_has_the_class_it_was_given(
         if (t in shut) != (t - 1 in shut) or t == -1:
             history.gate(t, t not in shut)
 
-    account = _account(history)
+    account = account_of(history)
     by_engine = any(part.kind == "turn" for *_, parts, _ in made for part in parts) and account.granularity == "engine"
-    assert _labels(_unit(account, "train")) == train
+    assert labels_of(unit_named(account, "train")) == train
     units = [0, 1] if by_engine else [None]
     for engine in units:
         expected = []
@@ -157,10 +129,10 @@ def test_every_instant_has_the_class_it_was_given(
                 if t in shut or busy
                 else "other"
             )
-        assert _labels(_unit(account, "rollout" if engine is None else f"e{engine}")) == expected
+        assert labels_of(unit_named(account, "rollout" if engine is None else f"e{engine}")) == expected
     for unit in account.units:
         assert sum(unit.seconds.values()) == pytest.approx(END)
-        busy_s = sum(_unit(account, "train").seconds.get(name, 0) for name in ("train", "logprob", "host"))
+        busy_s = sum(unit_named(account, "train").seconds.get(name, 0) for name in ("train", "logprob", "host"))
         # A sync is judged by whom it holds up: it can be hidden while the trainer is in that sync itself.
         behind = {name: s for name, s in unit.hidden_seconds.items() if name != "weight_sync"}
         assert sum(behind.values()) <= busy_s + 1e-6
@@ -186,14 +158,14 @@ def test_colocated_has_rollout_classes_inside_the_native_generate_span_only(
     history.life("t", 0, 2 * END)
     for start, seconds in turns:
         history.turn("t", start, start + seconds)
-    account = _account(history)
+    account = account_of(history)
     open_at = [any(s <= t < s + n for s, n in turns) for t in range(END)]
     expected = [
         ("generating" if running else "agent") if phase == "generation" else "other" if phase == "gap" else phase
         for phase, running in zip(phase_at, open_at, strict=True)
     ]
     assert account.granularity == "pool"
-    assert _labels(_unit(account, "both")) == expected
+    assert labels_of(unit_named(account, "both")) == expected
 
 
 def _named(hole: float) -> History:
@@ -212,7 +184,7 @@ def _named(hole: float) -> History:
 
 
 def test_half_a_second_asleep_between_native_timers_is_half_a_second_of_other() -> None:
-    whole, planted = _account(_named(0.0), steps=4), _account(_named(0.5), steps=4)
+    whole, planted = account_of(_named(0.0), steps=4), account_of(_named(0.5), steps=4)
     assert whole.coverage == 1.0
     rise = planted.worst.other_s - whole.worst.other_s
     assert rise == pytest.approx(0.5, rel=0.05)
@@ -228,10 +200,10 @@ def test_coverage_is_that_of_the_worst_unit() -> None:
     history.turn("t", 0, 100, "e0")
     history.life("u", 0, 10)
     history.turn("u", 0, 10, "e1")
-    account = _account(history)
+    account = account_of(history)
     assert account.granularity == "engine"
     assert {unit.unit: unit.coverage for unit in account.units} == {"train": 1.0, "e0": 1.0, "e1": 1.0}
-    assert _unit(account, "e1").seconds == pytest.approx({"generating": 10.0, "empty": 30.0})
+    assert unit_named(account, "e1").seconds == pytest.approx({"generating": 10.0, "empty": 30.0})
 
 
 def test_a_cancelled_turn_does_not_hide_the_engines() -> None:
@@ -239,17 +211,17 @@ def test_a_cancelled_turn_does_not_hide_the_engines() -> None:
     history.rows["turns"].clear()
     history.turn("t", 0, 30, "e0", generated_tokens=9)
     history.turn("t", 30, 100, stop_reason="cancelled")  # no reply, so nobody said which engine
-    account = _account(history)
+    account = account_of(history)
     assert account.granularity == "engine"
-    assert _unit(account, "e0").seconds == pytest.approx({"generating": 40.0})
+    assert unit_named(account, "e0").seconds == pytest.approx({"generating": 40.0})
 
 
 def test_a_replica_that_no_turn_came_from_is_a_unit_too() -> None:
     history = _named(0.0)
     history.rows["turns"].clear()
     history.turn("t", 0, 100, "e0")
-    account = _account(history)
-    silent = _unit(account, "no turn seen 1")
+    account = account_of(history)
+    silent = unit_named(account, "no turn seen 1")
     assert silent.gpus == 1
     assert silent.seconds == pytest.approx({"empty": 40.0})
     assert account.pool_seconds("rollout") == pytest.approx({"generating": 20.0, "empty": 20.0})
@@ -260,83 +232,16 @@ def test_leaves_that_overlap_in_one_process_are_a_defect_and_the_innermost_wins(
     history.span("train", 0, 40, pid=1)
     history.span("logprob", 10, 15, pid=1)
     history.span("weight_sync", 30, 35, pid=2)  # another process: no defect, and the first class wins
-    account = _account(history)
+    account = account_of(history)
     assert (account.overlaps, account.overlap_s) == (1, 5.0)
-    assert _unit(account, "train").seconds == pytest.approx({"train": 30.0, "logprob": 5.0, "weight_sync": 5.0})
+    assert unit_named(account, "train").seconds == pytest.approx({"train": 30.0, "logprob": 5.0, "weight_sync": 5.0})
 
 
 def test_one_sync_recorded_once_per_engine_is_no_overlap() -> None:
     history = History("colocated")
     for _ in range(8):
         history.span("weight_sync", 0, 40, "both")
-    assert _account(history).overlaps == 0
-
-
-def test_down_is_before_the_hello_and_after_the_bye() -> None:
-    history = History("disaggregated")
-    history.process("controller", 4, 30)
-    history.span("train", 0, 40)
-    account = _account(history)
-    assert _unit(account, "train").seconds == pytest.approx({"down": 14.0, "train": 26.0})
-    assert _unit(account, "rollout").seconds["down"] == pytest.approx(14.0)
-
-
-def _lose(history: History, *gpus: tuple[str, float, float | None]) -> None:
-    """Each GPU goes at the second, and comes back at the third."""
-    for gpu, gone, back in gpus:
-        message = f"GPU 0 ({gpu}): GPU is lost"
-        history.add("failures", boundary="telemetry", type="GpuLostError", message=message, mono_ns=ns(gone))
-        if back is not None:
-            labels = json.dumps({"gpu": gpu})
-            history.add("probes", name="telemetry.gpu_returned", value=1.0, mono_ns=ns(back), labels_json=labels)
-
-
-def _two_pools() -> History:
-    history = History("disaggregated")
-    history.process("train", -5, gpu_uuids=["GPU-0", "GPU-1"], pool="train")
-    history.process("rollout", -5, gpu_uuids=["GPU-2", "GPU-3"], pool="rollout")
-    history.span("train", 0, 40)
-    history.life("t", 0, 40)
-    for engine, start in (("e0", 0), ("e1", 20)):
-        history.turn("t", start, start + 20, engine)
-    return history
-
-
-def test_a_unit_that_needs_a_lost_gpu_is_down_until_it_is_back() -> None:
-    history = _two_pools()
-    _lose(history, ("GPU-0", 10, 16), ("GPU-1", 14, None), ("GPU-9", 1, None))
-    account = _account(history)
-    assert _unit(account, "train").seconds == pytest.approx({"train": 10.0, "down": 30.0})
-    assert "down" not in _unit(account, "e0").seconds
-
-
-def test_engines_are_down_when_too_few_gpus_are_left_for_any() -> None:
-    one = _two_pools()
-    _lose(one, ("GPU-2", 10, None))
-    for name in ("e0", "e1"):  # which of them had it is not known
-        assert "down" not in _unit(_account(one), name).seconds
-    both = _two_pools()
-    _lose(both, ("GPU-2", 10, 30), ("GPU-3", 25, None))
-    for name in ("e0", "e1"):
-        assert _unit(_account(both), name).seconds["down"] == pytest.approx(5.0)
-    assert "down" not in _unit(_account(both), "train").seconds
-    shared = _two_pools()  # one replica on both GPUs
-    shared.changes["rollout_tp"] = 2
-    shared.rows["turns"].pop()
-    _lose(shared, ("GPU-2", 10, None))
-    assert _unit(_account(shared), "e0").seconds == pytest.approx({"generating": 10.0, "down": 30.0})
-
-
-def test_together_a_lost_gpu_puts_the_training_down_and_the_engine_that_spans_it() -> None:
-    history = History("colocated")
-    history.process("controller", -5, gpu_uuids=["GPU-0", "GPU-1"], pool="both")
-    history.span("generation", 0, 20, "both")
-    history.span("train", 20, 40, "both")
-    history.life("t", 0, 20)
-    history.turn("t", 0, 20, "e0")
-    _lose(history, ("GPU-1", 15, 25))
-    seconds = _unit(_account(history), "e0").seconds
-    assert seconds == pytest.approx({"generating": 15.0, "down": 10.0, "train": 15.0})
+    assert account_of(history).overlaps == 0
 
 
 def test_running_bands_and_the_mean_of_turns_at_once() -> None:
@@ -344,7 +249,7 @@ def test_running_bands_and_the_mean_of_turns_at_once() -> None:
     history.life("t", 0, 40)
     for i in range(8):
         history.turn("t", 0, 20 if i else 40)
-    rollout = _unit(_account(history), "rollout")
+    rollout = unit_named(account_of(history), "rollout")
     assert rollout.mean_running == pytest.approx(4.5)
     assert rollout.low_band_s == pytest.approx(20.0)  # 1 turn is below a quarter of the p95, 8
 
@@ -354,7 +259,7 @@ def test_waiting_on_after_the_data_were_ready_is_polling() -> None:
     history.life("t", 0, 7)
     history.step(1, 40, ("t",))
     history.span("wait_rollout", 0, 10, step=1)
-    assert _account(history).poll_s == pytest.approx(3.0)
+    assert account_of(history).poll_s == pytest.approx(3.0)
 
 
 def test_turns_of_a_killed_run_are_open_to_the_end() -> None:
@@ -362,8 +267,8 @@ def test_turns_of_a_killed_run_are_open_to_the_end() -> None:
     history.life("t", 0, None)
     history.turn("t", 0, 5, "e0")
     history.add("opens", id=3, phase="generation", native_name="turn", trajectory_id="t", start_ns=ns(10))
-    account = _account(history)
-    assert _unit(account, "e0").seconds == pytest.approx({"generating": 35.0, "agent": 5.0})
+    account = account_of(history)
+    assert unit_named(account, "e0").seconds == pytest.approx({"generating": 35.0, "agent": 5.0})
 
 
 def _synced() -> History:
@@ -384,37 +289,37 @@ def test_a_sync_is_exposed_where_it_holds_up_a_turn_and_hidden_where_it_holds_up
     for engine in ("e0", "e1"):
         history.sync(1, 10, 12, engine)
         history.sync(2, 30, 33, engine)
-    account = _account(history)
-    assert _unit(account, "e0").seconds["weight_sync"] == _unit(account, "e1").seconds["weight_sync"] == 5.0
-    assert "weight_sync" not in _unit(account, "e0").hidden_seconds  # even while the trainer trained
-    assert _unit(account, "e1").hidden_seconds["weight_sync"] == pytest.approx(5.0)
+    account = account_of(history)
+    assert unit_named(account, "e0").seconds["weight_sync"] == unit_named(account, "e1").seconds["weight_sync"] == 5.0
+    assert "weight_sync" not in unit_named(account, "e0").hidden_seconds  # even while the trainer trained
+    assert unit_named(account, "e1").hidden_seconds["weight_sync"] == pytest.approx(5.0)
 
 
 def test_a_turn_that_waits_in_a_queue_is_held_up_by_a_sync() -> None:
     history = _synced()
     history.turn("u", 35, 40, "e1", submitted_ns=ns(31))
     history.sync(2, 30, 33, "e1")
-    assert _unit(_account(history), "e1").hidden_seconds["weight_sync"] == pytest.approx(1.0)
+    assert unit_named(account_of(history), "e1").hidden_seconds["weight_sync"] == pytest.approx(1.0)
 
 
 def test_turns_open_while_the_trainer_syncs_beside_the_pause_are_told() -> None:
     history = _synced()
     for engine in ("e0", "e1"):
         history.sync(2, 30, 33, engine)
-    account = _account(history)
+    account = account_of(history)
     assert account.evidence == "client"
-    assert _unit(account, "e0").blocked_sync_s == pytest.approx(17.0)
-    assert _unit(account, "e1").blocked_sync_s == 0.0
+    assert unit_named(account, "e0").blocked_sync_s == pytest.approx(17.0)
+    assert unit_named(account, "e1").blocked_sync_s == 0.0
     assert account.blocked_sync_s == pytest.approx(8.5)
-    assert _unit(account, "train").blocked_sync_s is None
+    assert unit_named(account, "train").blocked_sync_s is None
 
 
 def test_without_a_pause_on_record_what_a_sync_held_up_is_unknown() -> None:
-    assert _account(_synced()).blocked_sync_s is None
+    assert account_of(_synced()).blocked_sync_s is None
     together = History("colocated")
     together.span("weight_sync", 0, 40, "both")
     together.sync(1, 0, 40, pool="both")
-    assert _account(together).blocked_sync_s is None
+    assert account_of(together).blocked_sync_s is None
 
 
 def test_colocated_a_closed_gate_inside_the_generate_span_waits_for_no_other_pool() -> None:
@@ -424,5 +329,5 @@ def test_colocated_a_closed_gate_inside_the_generate_span_waits_for_no_other_poo
     history.life("t", 0, 20)
     history.turn("t", 0, 20)
     history.gate(20, False)
-    seconds = _unit(_account(history), "both").seconds
+    seconds = unit_named(account_of(history), "both").seconds
     assert seconds == pytest.approx({"generating": 20.0, "agent": 10.0, "train": 10.0})
