@@ -4,6 +4,7 @@ Ticks are stratified: one per period, at a uniformly random place inside it. The
 workload that repeats in phase with the period is seen at all of its phases instead of always the same one.
 """
 
+import copy
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -49,6 +50,7 @@ class Ticks:
         self._stratum = -1
         self.drawn = 0
         self.skipped = 0
+        self.due_ns = start_ns  # the last that was drawn
 
     def next(self, now_ns: int) -> int:
         """The monotonic ns of the next tick, in a period that was not used before."""
@@ -62,7 +64,26 @@ class Ticks:
         # In the period that is under way only what is left of it can still be drawn from.
         earliest = max(begin, now_ns)
         self.drawn += 1
-        return earliest + int(self._rng.random() * (begin + self.period_ns - earliest))
+        self.due_ns = earliest + int(self._rng.random() * (begin + self.period_ns - earliest))
+        return self.due_ns
+
+    def behind(self, now_ns: int) -> int:
+        """Periods without a tick that have passed since the last that was drawn: what `next` would skip."""
+        return max(0, (now_ns - self._start_ns) // self.period_ns - self._stratum - 1)
+
+    def ahead(self, at_ns: int) -> int:
+        """Periods from that of `at_ns` to that of the last tick that was drawn; less than 0 when it lies before."""
+        return self._stratum - (at_ns - self._start_ns) // self.period_ns
+
+    def end_ns(self) -> int:
+        """When the period of the last tick that was drawn ends (monotonic ns)."""
+        return self._start_ns + (self._stratum + 1) * self.period_ns
+
+    def after(self, at_ns: int) -> "Ticks":
+        """The ticks in the same periods, from the one after that of `at_ns` on."""
+        ticks = copy.copy(self)
+        ticks._stratum = (at_ns - self._start_ns) // self.period_ns
+        return ticks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

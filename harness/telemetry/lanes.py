@@ -4,6 +4,10 @@ A lane is a thread with the GPUs that it reads one after the other at each of it
 its lane up is left to that thread, and a new one takes the others over; a lane whose rounds take too long for their
 readings to be near their ticks is parted. On a slow or sick driver that ends with a thread for each GPU; lanes that
 have long been quick again are joined.
+
+Each tick of a GPU is read, or told to it as missed, whatever lanes it goes through: from the first one after it came
+until its last lane has ended or has given it up. What a lane reads is settled when it draws a tick, under the lock; a
+GPU that comes later has its first tick there with the next. So whoever brings it accounts for those before.
 """
 
 import copy
@@ -32,6 +36,7 @@ class Member(Protocol):
     """The fast readings of one GPU."""
 
     period_s: float
+    until_ns: int  # monotonic; later ticks are not its own, as another reads this GPU. NEVER: none does
 
     def read_at(self, period_s: float) -> None:
         """It will be read at this period, which is nearly its own."""
@@ -42,7 +47,7 @@ class Member(Protocol):
     def keep(self, begin_ns: int, end_ns: int, answer: object) -> bool:
         """Takes down what the last `ask` gave, called between these; False when this GPU is not to be read any more.
 
-        `answer` is an Exception where the call raised it.
+        `answer` is an Exception where the call raised it. That the tick is missed, if nothing came of it, is seen to.
         """
 
     def due(self, now_ns: int) -> bool:
@@ -69,19 +74,37 @@ class Lanes:
         self.all: list[Lane] = []  # changed only under the lock
         self._alarm_ns = NEVER  # when it goes off
 
-    def add(self, member: Member) -> None:
-        """Has a GPU read from now on, at about its period."""
+    def add(self, member: Member, before: "Lane | None" = None) -> None:
+        """Has a GPU read from now on, at about its period, and no more by the lane that read it before.
+
+        Once told to stop no lane takes it: the one that would may have ended. It is ended here.
+        """
         with self.lock:
+            if before is not None:
+                if member not in before.members:
+                    return  # it was given up
+                before.members = _without(before.members, member)
+            stopped = self.stop.is_set()
+            if stopped and before is not None:
+                member.missed(before.ticks.behind(time.monotonic_ns()))
+            period_s = member.period_s if stopped else self._place(member, before)
+        if stopped:
+            member.end()
+        elif period_s != member.period_s:
+            member.read_at(period_s)
+
+    def give_up(self) -> None:
+        """Ends what lanes read that are held up even now. To be called after `join`; nothing comes of it later."""
+        with self.lock:
+            left: list[Member] = []
             for lane in self.all:
-                if abs(lane.period_s - member.period_s) <= SAME_PERIOD * member.period_s and not lane.held:
-                    lane.members = (*lane.members, member)
-                    break
-            else:
-                ticks = Ticks(member.period_s, time.monotonic_ns(), self._rng)
-                self._start(Lane(self, (member,), ticks, member.period_s))
-                return
-        if lane.period_s != member.period_s:
-            member.read_at(lane.period_s)
+                if lane.taken and lane.counts:
+                    for member in lane.members:
+                        member.missed(1)
+                if lane.taken:
+                    left += self._release(lane, lane.members)
+        for member in left:
+            member.end()
 
     def join(self, end_s: float) -> bool:
         """Waits for the lanes until monotonic `end_s`; False when one is held up inside the driver."""
@@ -110,11 +133,18 @@ class Lanes:
             self._alarm_ns = 0  # it may have gone off
             self._set_alarm(now)
 
-    def expect(self, lane: "Lane", due_ns: int) -> None:
-        """A lane will begin a round then."""
+    def draw(self, lane: "Lane") -> tuple[int, tuple[Member, ...]]:
+        """A lane's next tick (monotonic ns), and what it is to read then."""
         with self.lock:
-            lane.until_ns = due_ns + lane.held_up_ns
-            self._set_alarm(time.monotonic_ns())
+            now = time.monotonic_ns()
+            skipped = lane.ticks.skipped
+            due = lane.ticks.next(now)
+            if lane.ticks.skipped > skipped:
+                for member in lane.members:
+                    member.missed(lane.ticks.skipped - skipped)
+            lane.until_ns = due + lane.held_up_ns
+            self._set_alarm(now)
+            return due, lane.members
 
     def done(self, lane: "Lane", took_ns: int) -> None:
         """A lane ends a round, which took so long."""
@@ -129,28 +159,54 @@ class Lanes:
                 lane.held = False
                 self._join_another(lane)
 
-    def leave(self, lane: "Lane", member: Member) -> None:
-        """Takes a member out of a lane."""
+    def leave(self, lane: "Lane", member: Member) -> bool:
+        """Takes a member out of a lane, which is to end it; False when it was not there any more."""
         with self.lock:
-            lane.members = tuple(one for one in lane.members if one is not member)
+            return bool(self._release(lane, (member,) if member in lane.members else ()))
 
-    def ended(self, lane: "Lane") -> bool:
-        """Forgets a lane that has no member left; False when it was given one at this moment."""
+    def ended(self, lane: "Lane") -> tuple[Member, ...] | None:
+        """Takes from a lane what it is to end; None: it goes on, as it was given a member at this moment."""
         with self.lock:
             if lane.members and not self.stop.is_set():
-                return False
-            if lane in self.all and not lane.members:
-                self.all.remove(lane)
+                return None
+            if not lane.members and lane in self.all:
+                self.all.remove(lane)  # else it stays for `join`: there are members to be ended
             lane.until_ns = NEVER
             self._set_alarm(time.monotonic_ns())
-            return True
+            return self._release(lane, lane.members)
+
+    def _release(self, lane: "Lane", members: tuple[Member, ...]) -> tuple[Member, ...]:
+        now = time.monotonic_ns()
+        for member in members:
+            lane.members = _without(lane.members, member)
+            member.missed(lane.ticks.behind(min(now, member.until_ns)))
+        return members
+
+    def _place(self, member: Member, before: "Lane | None") -> float:
+        """Gives a GPU to a lane; the lane's period. By `before` it has been read up to the last tick of that."""
+        now = time.monotonic_ns()
+        for lane in self.all:
+            if abs(lane.period_s - member.period_s) > SAME_PERIOD * member.period_s or lane.held:
+                continue
+            read_ns = now - lane.ticks.period_ns if before is None else before.ticks.due_ns
+            ahead = lane.ticks.ahead(read_ns)
+            if ahead < 0:  # it is late, and will read or skip what is not this one's: the same ticks, in a new lane
+                self._start(Lane(self, (member,), lane.ticks.after(read_ns), lane.period_s))
+            else:
+                if before is not None:
+                    member.missed(ahead)
+                lane.members = (*lane.members, member)
+            return lane.period_s
+        begin_ns = now if before is None else before.ticks.end_ns()
+        self._start(Lane(self, (member,), Ticks(member.period_s, begin_ns, self._rng), member.period_s))
+        return member.period_s
 
     def _take_over(self, lane: "Lane") -> None:
         given = lane.hand_over()
         if given is None:
             return
         holding = lane.round[lane.place]
-        others = tuple(member for member in lane.members if member is not holding)
+        others = _without(lane.members, holding)
         lane.held, lane.until_ns = True, NEVER
         if lane.counts:
             for member in lane.round[lane.place + 1 :]:
@@ -160,8 +216,10 @@ class Lanes:
             self._start(Lane(self, others, copy.copy(lane.ticks), lane.period_s, given))
 
     def _join_another(self, lane: "Lane") -> None:
+        """Only one that has not drawn a later tick yet: in each period one of the two comes to that."""
         for other in self.all:
-            if other is not lane and other.period_s == lane.period_s and other.calm >= CALM_ROUNDS and not other.held:
+            alike = other is not lane and other.period_s == lane.period_s and other.calm >= CALM_ROUNDS
+            if alike and not other.held and other.ticks.ahead(lane.ticks.due_ns) == 0:
                 other.members, lane.members = (*other.members, *lane.members), ()
                 return
 
@@ -207,29 +265,27 @@ class Lane(threading.Thread):
         # A moment, then an answer and a moment for each call that was made: its length tells another thread which call
         # is under way, and since when. None: none is.
         self._answers: list[Any] | None = None
-        self._taken = False  # over, by another thread
+        self.taken = False  # over, by another thread
 
     def run(self) -> None:
         """Reads until stopped, or until it has no member left."""
-        lanes, ticks = self._lanes, self.ticks
+        lanes = self._lanes
         self._keep(self._before)
-        while True:
-            skipped = ticks.skipped
-            due = ticks.next(time.monotonic_ns())
-            members = self.members
-            if ticks.skipped > skipped:
-                for member in members:
-                    member.missed(ticks.skipped - skipped)
+        left: tuple[Member, ...] | None = None
+        while left is None:
+            due, members = lanes.draw(self)
             # All that can be done before the tick is: after it, each thing must first be fetched into the caches again.
             asks = [_asked(member, due) for member in members]
-            lanes.expect(self, due)
             if lanes.stop.wait(max(0, due - time.monotonic_ns()) / 1e9):
-                break
+                if due <= time.monotonic_ns():
+                    for member in members:
+                        member.missed(1)
+                left = lanes.ended(self)
+                continue
             self._round(members, asks)
-            if not self.members and lanes.ended(self):
-                break
-        lanes.ended(self)
-        for member in self.members:
+            if not self.members:
+                left = lanes.ended(self)
+        for member in left:
             member.end()
 
     def _round(self, members: tuple[Member, ...], asks: Sequence[Callable[[], object]]) -> None:
@@ -255,7 +311,7 @@ class Lane(threading.Thread):
         answers: list[Any] = [time.monotonic_ns()]
         self._answers = answers
         for ask in asks:
-            if self._taken:
+            if self.taken:
                 break
             try:
                 answers.append(ask())
@@ -263,7 +319,7 @@ class Lane(threading.Thread):
                 answers.append(error)
             answers.append(time.monotonic_ns())
         with self._lanes.lock:
-            taken, self._taken, self._answers = self._taken, False, None
+            taken, self.taken, self._answers = self.taken, False, None
         given = list(zip(members, answers[::2], answers[2::2], answers[1::2], strict=False))
         if not taken:
             return given
@@ -277,7 +333,7 @@ class Lane(threading.Thread):
         What was taken over may be through, and wait for its turn: it holds no one up.
         """
         answers = self._answers
-        return None if answers is None or self._taken else int(answers[(len(answers) - 1) // 2 * 2])
+        return None if answers is None or self.taken else int(answers[(len(answers) - 1) // 2 * 2])
 
     def hand_over(self) -> Sequence[Given] | None:
         """Has this lane make no further call, and sets `place`; what those before it gave. None: it is through.
@@ -288,10 +344,10 @@ class Lane(threading.Thread):
         if answers is None:
             return None
         # From here on no call begins: what the length tells now is the last one.
-        self._taken = True
+        self.taken = True
         self.place = (len(answers) - 1) // 2
         if self.place >= len(self.round):
-            self._taken = False
+            self.taken = False
             return None
         if not self.counts:
             return ()
@@ -300,17 +356,19 @@ class Lane(threading.Thread):
 
     def _keep(self, all_given: Sequence[Given]) -> None:
         for member, begin_ns, end_ns, answer in all_given:
-            if not member.keep(begin_ns, end_ns, answer):
-                self._lanes.leave(self, member)
+            if not member.keep(begin_ns, end_ns, answer) and self._lanes.leave(self, member):
                 member.end()
 
     def _state(self, member: Member) -> None:
         if not member.state():
-            self._lanes.leave(self, member)
-            member.end()
+            if self._lanes.leave(self, member):
+                member.end()
         elif abs(member.period_s - self.period_s) > SAME_PERIOD * self.period_s:
-            self._lanes.leave(self, member)
-            self._lanes.add(member)
+            self._lanes.add(member, self)
+
+
+def _without(members: tuple[Member, ...], member: Member) -> tuple[Member, ...]:
+    return tuple(one for one in members if one is not member)
 
 
 def _asked(member: Member, due_ns: int) -> Callable[[], object]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.protocol.events import Scalar
 from harness.telemetry.gpu_power import POWER_NAMES, Asked
+from harness.telemetry.lanes import NEVER
 from harness.telemetry.nvml import Gpu, StateAnswers
 from harness.telemetry.refresh import COUNTER, Polls, Refreshes, Turns, learnt, measure, measure_longer
 from harness.telemetry.settling import Settling
@@ -78,12 +79,14 @@ class Reader:
         self._asked: Asked  # for the tick at `_due_ns`
         self._due_ns = 0
         self.later = False  # readings may be left to be settled
-        self._failed = False  # nothing more is read: it is lost, or another reader has this GPU
+        self._failed = False  # nothing more is read: it is lost, or another reader has this GPU, or it was ended
+        self.until_ns = NEVER  # since when another reader has this GPU
         self._state_ns = 0
         self._states = 0
         self.turns = 0
         self.late = 0
         self._skipped = 0
+        self._dropped = 0  # ticks whose readings were left to be settled, and then not taken down
 
     def prepare(self, gpu: Gpu) -> None:
         """Finds out how this GPU gives power, and how often that is new; takes a second or so.
@@ -122,8 +125,12 @@ class Reader:
         return self._asked.call
 
     def keep(self, begin_ns: int, end_ns: int, answer: object) -> bool:
-        """Takes down what the last `ask` gave, or leaves it to be settled; False when the GPU is lost."""
+        """Takes down what the last `ask` gave, or leaves it to be settled; False when the GPU is lost.
+
+        What comes to nothing is a tick that was missed.
+        """
         if self._failed:
+            self._nothing_came()
             return False
         try:
             asked, limit = self._asked, self.gpu.power_limit_watts
@@ -137,13 +144,22 @@ class Reader:
                 self.later = self._learnt is None
                 return not self._failed
         except Exception as error:
+            self._nothing_came()
             return self._guarded(self.gpu, functools.partial(_raise, error))
+        self._nothing_came()
         return self._guarded(self.gpu, lambda gpu: None)
+
+    def _nothing_came(self) -> None:
+        if self._due_ns < self.until_ns:
+            self._skipped += 1
 
     def take(self, asked: Asked, due_ns: int, begin_ns: int, end_ns: int, answer: object, limit: float | None) -> None:
         """Takes down what `keep` left, as `settle` has it done."""
+        turns = self.turns
         if not self._failed:
             self._try(lambda: self._keep(asked, due_ns, begin_ns, end_ns, answer, limit))
+        if self.turns == turns and due_ns < self.until_ns:
+            self._dropped += 1
 
     def take_state(self, answers: StateAnswers) -> None:
         """Takes down what `state` left."""
@@ -176,6 +192,7 @@ class Reader:
     def retire(self) -> None:
         """Leaves the GPU to another reader, even if a call that is under way has still to come back."""
         self._settling.settle()
+        self.until_ns = time.monotonic_ns()
         self._failed = True
 
     def missed(self, ticks: int) -> None:
@@ -185,7 +202,9 @@ class Reader:
     def end(self) -> None:
         """Tells how many readings were made, how many of them late, and how many ticks were skipped."""
         self._settling.settle()
-        labels: dict[str, Scalar] = {"gpu": self.gpu.uuid, "skipped": self._skipped, "late": self.late}
+        self._failed = True  # a call that is still under way brings nothing more
+        skipped = self._skipped + self._dropped
+        labels: dict[str, Scalar] = {"gpu": self.gpu.uuid, "skipped": skipped, "late": self.late}
         self._metric("telemetry.ticks", float(self.turns), "ticks", labels)
 
     def _keep(self, asked: Asked, due_ns: int, begin_ns: int, end_ns: int, answer: object, limit: float | None) -> None:
@@ -204,9 +223,9 @@ class Reader:
         if self._learnt is not None:
             for name, polls in self._learnt.items():
                 polls.append((at, values.get(name)))
+        self._emit(gpu.uuid, reading)
         if at - due_ns > self.period_s * 5e8:
             self.late += 1
-        self._emit(gpu.uuid, reading)
         self.turns += 1
         if self.turns == 1:
             self._begun(gpu)

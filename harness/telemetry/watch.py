@@ -99,11 +99,17 @@ class GpuWatch:
         self._lanes.look()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the threads to end; False when one is held up inside the driver."""
+        """Waits for the threads to end; False when one is held up inside the driver: its ticks are told, and it left.
+
+        What it reads later is dropped.
+        """
         end = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        return self._lanes.join(end) and not any(thread.is_alive() for thread in self._threads)
+        if not self._lanes.join(end):
+            self._lanes.give_up()
+            return False
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _spawn(self, name: str, target: Callable[..., object], *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)

@@ -1,85 +1,17 @@
 """Who reads which GPU: shared threads, GPUs that hold theirs up, and the alarm that sees it."""
 
+import copy
 import random
 import threading
 import time
 from itertools import pairwise
 
 import pytest
+from lane_parts import HANG_S, Alarm, Played, assert_each_tick_is_told, more, wait_for
 
 from harness.telemetry import lanes as lanes_module
 from harness.telemetry.cadence import Stop
 from harness.telemetry.lanes import Lane, Lanes
-
-HANG_S = 60.0  # only a hang takes this long
-
-
-class Alarm:
-    """Rings once, so many seconds after it was last set; set to 0, not at all."""
-
-    def __init__(self):
-        self.rings = lambda: None
-        self.timer = None
-        self.was_set = []
-
-    def set(self, seconds):
-        self.was_set.append(seconds)
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = threading.Timer(seconds, self.rings) if seconds else None
-        if self.timer is not None:
-            self.timer.start()
-
-
-class Played:
-    """A GPU that answers after `takes_s`; while `held` is set it does not answer."""
-
-    def __init__(self, period_s=0.05, takes_s=0.0):
-        self.period_s = period_s
-        self.takes_s = takes_s
-        self.free = threading.Event()
-        self.free.set()
-        self.alive = True
-        self.read_ns = []
-        self.kept = []
-        self.threads = set()
-        self.skipped = 0
-        self.ended = 0
-        self.inside = 0
-        self.most_inside = 0
-
-    def read_at(self, period_s):
-        self.period_s = period_s
-
-    def ask(self, due_ns):
-        return lambda: self.answer(due_ns)
-
-    def answer(self, due_ns):
-        self.inside += 1
-        self.most_inside = max(self.most_inside, self.inside)
-        time.sleep(self.takes_s)
-        self.free.wait(HANG_S)
-        self.inside -= 1
-        self.threads.add(threading.get_ident())
-        self.read_ns.append(time.monotonic_ns())
-        return due_ns
-
-    def keep(self, begin_ns, end_ns, answer):
-        assert begin_ns <= self.read_ns[-1] <= end_ns  # it is this member's own, and its last
-        self.kept.append(answer)
-        return self.alive
-
-    def due(self, now_ns):
-        return False
-
-    def state(self):
-        return True
-
-    def missed(self, ticks):
-        self.skipped += ticks
-
-    def end(self):
-        self.ended += 1
 
 
 @pytest.fixture
@@ -91,18 +23,6 @@ def made():
     stop.set()
     alarm.set(0)
     assert lanes.join(time.monotonic() + HANG_S)
-
-
-def wait_for(what):
-    end = time.monotonic() + HANG_S
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def more(members, rows):
-    before = [len(member.read_ns) for member in members]
-    wait_for(lambda: all(len(m.read_ns) >= b + rows for m, b in zip(members, before, strict=True)))
 
 
 def test_gpus_that_answer_share_a_thread_and_those_of_another_period_do_not(made):
@@ -135,10 +55,17 @@ def test_a_gpu_that_holds_its_thread_up_is_left_behind_and_what_the_others_misse
     assert read < len(sick.read_ns)
 
 
+def ticks_of(lanes, member):
+    with lanes.lock:
+        (lane,) = [lane for lane in lanes.all if member in lane.members]
+        return copy.copy(lane.ticks)
+
+
 def test_every_tick_is_either_read_or_counted_as_missed(made):
     sick, other = members = [Played(), Played()]
     for member in members:
         made.add(member)
+    ticks = [ticks_of(made, member) for member in members]
     more(members, 3)
     sick.free.clear()
     more([other], 10)
@@ -146,9 +73,8 @@ def test_every_tick_is_either_read_or_counted_as_missed(made):
     more(members, 10)
     made.stop.set()
     assert made.join(time.monotonic() + HANG_S)
-    for member in members:
-        periods = (member.read_ns[-1] - member.read_ns[0]) / (member.period_s * 1e9)
-        assert len(member.read_ns) + member.skipped == pytest.approx(periods, abs=4)
+    for member, its in zip(members, ticks, strict=True):
+        assert_each_tick_is_told(member, its)
         assert member.kept == sorted(set(member.kept))  # each tick once, by one thread or the other
         assert len(member.kept) == len(member.read_ns)
 

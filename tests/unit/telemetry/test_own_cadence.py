@@ -116,7 +116,7 @@ def test_a_refresh_that_idleness_hid_is_found_once_the_gpu_works(sampler, tmp_pa
     time.sleep(max(0.0, idle_s + 0.5 - (time.monotonic_ns() - origin_ns) / 1e9))
     before = running.gpus()
     assert all(gpu["refresh_measured_while"] == "idle" for gpu in before.values())
-    assert before[0]["sample_period_s"] == pytest.approx(0.1)  # not the drift's second
+    assert before[0]["sample_period_s"] == pytest.approx(0.1, rel=0.05)  # its lane's, and not the drift's second
     running.configure(settings + "* util 95\n")
     running.wait_for(lambda: all(gpu["refresh_measured_while"] == "working" for gpu in running.gpus().values()))
     after = running.gpus()
