@@ -4,11 +4,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, TypeAlias
 
 _STANDARD = NormalDist()
+_quantile = _STANDARD.inv_cdf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class LogNormal:
     @property
     def mu(self) -> float:
         """Mean of the logarithm."""
-        return math.log(self.mean) - self.sigma**2 / 2
+        return _mu(self.mean, self.sigma)
 
     @property
     def clipped_mean(self) -> float:
@@ -40,8 +42,8 @@ class LogNormal:
 
     def at(self, u: float) -> float:
         """The quantile `u`, 0 < u < 1, clipped."""
-        value = math.exp(self.mu + self.sigma * _STANDARD.inv_cdf(u))
-        return min(max(value, self.least), self.cap)
+        value = math.exp(_mu(self.mean, self.sigma) + self.sigma * _quantile(u))
+        return self.least if value < self.least else self.cap if value > self.cap else value
 
     def scaled(self, factor: float) -> "LogNormal":
         """The same shape, `factor` times as large."""
@@ -85,6 +87,11 @@ class Empirical:
 
 
 Law: TypeAlias = LogNormal | Empirical
+
+
+@lru_cache(maxsize=256)  # laws are few, and drawn from for every turn of every trajectory
+def _mu(mean: float, sigma: float) -> float:
+    return math.log(mean) - sigma**2 / 2
 
 
 def decode_law(raw: Any, *, positive: bool = True) -> Law:

@@ -8,7 +8,8 @@ bits in which mathematical libraries differ.
 
 import hashlib
 import json
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.protocol.errors import SpecError
@@ -37,6 +38,10 @@ _SHORT = "deep-research-smoke"  # the preset with the shortest lengths
 
 # A prompt is shared by its group: its draws have no sample.
 _NO_SAMPLE = -1
+
+_FIRST_WORD = struct.Struct(">Q")
+_Uniform = Callable[[str, int], float]  # by the draw's name and its index
+_in_few_bytes = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would make an encoder for each plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,7 @@ class TrajectoryPlan:
                 for t in self.turns
             ],
         ]
-        return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
+        return hashlib.sha256(_in_few_bytes(content).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +120,11 @@ class Limits:
 def draw_plan(preset: Preset, seed: int, prompt: int, sample: int, latency_scale: float = 1.0) -> TrajectoryPlan:
     """The plan of one trajectory; `latency_scale` multiplies its tool latencies and nothing else."""
 
-    def uniform(draw: str, index: int = 0) -> float:
-        return _uniform(seed, prompt, sample, draw, index)
-
+    uniform, of_group = _uniform(seed, prompt, sample), _uniform(seed, prompt, _NO_SAMPLE)
     if preset.calls is not None:
-        calls = round(preset.calls.at(uniform("calls")))
+        calls = round(preset.calls.at(uniform("calls", 0)))
     else:
-        calls = preset.least_calls + int(uniform("calls") * (preset.most_calls - preset.least_calls + 1))
+        calls = preset.least_calls + int(uniform("calls", 0) * (preset.most_calls - preset.least_calls + 1))
     turns = []
     for index in range(calls):
         tool = SEARCH if uniform("tool", index) < preset.search_share else BROWSE
@@ -146,9 +149,9 @@ def draw_plan(preset: Preset, seed: int, prompt: int, sample: int, latency_scale
     return TrajectoryPlan(
         prompt=prompt,
         sample=sample,
-        prompt_tokens=round(preset.prompt.at(_uniform(seed, prompt, _NO_SAMPLE, "prompt", 0))),
+        prompt_tokens=round(preset.prompt.at(of_group("prompt", 0))),
         turns=tuple(turns),
-        reward=_reward(seed, prompt, sample),
+        reward=_reward(of_group, sample),
     )
 
 
@@ -225,21 +228,25 @@ def _plans(preset: Preset, seed: int, prompts: int, group_size: int, latency_sca
             yield draw_plan(preset, seed, prompt, sample, latency_scale)
 
 
-def _reward(seed: int, prompt: int, sample: int) -> float:
+def _reward(of_group: _Uniform, sample: int) -> float:
     """1 or 0. Samples 2k and 2k + 1 always differ; which of them succeeds is drawn per pair.
 
     So every group of two or more (samples 0, 1, ...) holds both values whatever its size, its mean lies strictly
     between them, and no trajectory's advantage is zero: the weights really move in every step.
     """
-    first = _uniform(seed, prompt, _NO_SAMPLE, "reward", sample // 2) < 0.5
+    first = of_group("reward", sample // 2) < 0.5
     return float(first == (sample % 2 == 0))
 
 
-def _uniform(seed: int, prompt: int, sample: int, draw: str, index: int) -> float:
-    """A number in (0, 1), never an end: 52 hashed bits and a half, which a float holds exactly."""
-    key = f"{_VERSION}:{seed}:{prompt}:{sample}:{draw}:{index}".encode()
-    word = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") >> 12
-    return (word + 0.5) / 2**52
+def _uniform(seed: int, prompt: int, sample: int) -> _Uniform:
+    """Draws numbers in (0, 1), never an end: 52 hashed bits and a half, which a float holds exactly."""
+    begin, sha256, first_word = f"{_VERSION}:{seed}:{prompt}:{sample}:", hashlib.sha256, _FIRST_WORD.unpack_from
+
+    def uniform(draw: str, index: int) -> float:
+        word: int = first_word(sha256(f"{begin}{draw}:{index}".encode()).digest())[0]
+        return ((word >> 12) + 0.5) * 2.0**-52
+
+    return uniform
 
 
 def _fault(turn: Turn) -> list[str]:
