@@ -14,6 +14,7 @@ from reports import figures as pictures
 from reports.consumed import consumed_table, same_work
 from reports.fairness import fairness_table
 from reports.markdown import Footnotes, code, escape, number, percent, plural, seconds, table
+from reports.picture import FOLDER, placed_together
 from reports.places import without_places
 from reports.provenance import (
     device_of,
@@ -25,7 +26,6 @@ from reports.provenance import (
 from reports.replicates import Attempt, OverRuns, Pool, Seen, attempts, plain_mean, pools, together
 from reports.sweep_words import captions, claims, commit, joined, pooling, title
 
-FOLDER = "figures"
 Form = Callable[[float], str]
 
 
@@ -46,7 +46,8 @@ def write_matrix(sweep_dir: Path, out: Path) -> Path:
     if seen:
         same_work([replace(each.run, spec=replace(each.run.spec, seed=seen[0].run.spec.seed)) for each in seen])
     out.mkdir(parents=True, exist_ok=True)
-    lines = page(folder, cells, tried, out / FOLDER)
+    with placed_together(out / FOLDER):
+        lines = page(folder, cells, tried, out / FOLDER)
     path = out / "report.md"
     with made_whole(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

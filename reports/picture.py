@@ -1,15 +1,16 @@
-"""Pictures as they are written: drawn at once, or by a process beside this one, or left out."""
+"""Pictures as they are written: by this process or one beside it, placed one by one or together, or left out."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.protocol.unfinished import made_apart, remove_left
 from results.spread import beside, cores
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = "figures"  # of a report's folder, where its pictures lie
 Draw = Callable[[], "Figure"]
+_KINDS = (".png", ".svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class Picture:
 
 
 @dataclass(slots=True)
-class _Drawing:
+class _DrawnBeside:
     """A picture that another process draws."""
 
     draw: Draw
@@ -40,8 +42,55 @@ class _Drawing:
     done: "Future[None]"
 
 
+@dataclass(slots=True)
+class _Together:
+    """The pictures of one folder that get their places, and lose them, at the same time."""
+
+    folder: Path
+    making: ExitStack
+    apart: Path | None = None  # where they are until then: nothing is made before there is one
+    gone: list[str] = field(default_factory=list)
+
+    def stem(self, name: str) -> Path:
+        """Where a picture is drawn to."""
+        if self.apart is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.making.callback(_remove_empty, self.folder)
+            remove_left(self.folder)
+            self.apart = self.making.enter_context(made_apart(self.folder))
+        return self.apart / name
+
+    def settle(self) -> None:
+        """Gives those that were drawn their places, and removes the others."""
+        for name in self.gone:
+            _remove(name, self.folder)
+        for drawn in sorted(self.apart.iterdir()) if self.apart is not None else ():
+            if drawn.suffix in _KINDS:
+                drawn.replace(self.folder / drawn.name)
+
+
+_TOGETHER: ContextVar[_Together | None] = ContextVar("together", default=None)
 _LEFT_OUT: ContextVar[Callable[[str], bool]] = ContextVar("left_out", default=lambda name: False)
 _BESIDE: ContextVar[Callable[[Draw, Path], None] | None] = ContextVar("beside", default=None)
+
+
+@contextmanager
+def placed_together(folder: Path) -> Iterator[None]:
+    """Pictures in `folder` get their places at the end of the block, and what it removes there goes then.
+
+    Where it raises, `folder` is as it was: a report that fails leaves no pictures beside the page of an earlier one.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    with ExitStack() as making:
+        pictures = _Together(folder, making)
+        before = _TOGETHER.set(pictures)
+        try:
+            yield
+        finally:
+            _TOGETHER.reset(before)
+        pictures.settle()
 
 
 @contextmanager
@@ -65,12 +114,12 @@ def drawn_beside() -> Iterator[None]:
     Raises:
         Exception: what a drawing raises.
     """
-    drawings: list[_Drawing] = []
+    drawings: list[_DrawnBeside] = []
     with beside(_ready, 2 if cores() > 2 else 1) as submit:  # each needs half a second of a core for its imports
 
         def begin(draw: Draw, stem: Path) -> None:
             try:
-                drawings.append(_Drawing(draw, stem, submit(partial(_save, draw, stem))))
+                drawings.append(_DrawnBeside(draw, stem, submit(partial(_save, draw, stem))))
             except BrokenProcessPool:
                 _save(draw, stem)
 
@@ -93,8 +142,13 @@ def write_picture(name: str, text: str, draw: Draw, folder: Path) -> Picture:
         OSError: the folder cannot be written.
     """
     if not _LEFT_OUT.get()(f"{name}.png"):
-        folder.mkdir(parents=True, exist_ok=True)
-        (_BESIDE.get() or _save)(draw, folder / name)
+        pictures = _TOGETHER.get()
+        if pictures is not None and pictures.folder == folder:
+            stem = pictures.stem(name)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            stem = folder / name
+        (_BESIDE.get() or _save)(draw, stem)
     return Picture(name=name, text=text, path=folder / f"{name}.png")
 
 
@@ -106,8 +160,21 @@ def no_picture(name: str, text: str, folder: Path) -> Picture:
 
 def remove(name: str, folder: Path) -> None:
     """Removes a picture that an earlier report left and this one does not have."""
-    for suffix in (".png", ".svg"):
-        (folder / f"{name}{suffix}").unlink(missing_ok=True)
+    pictures = _TOGETHER.get()
+    if pictures is not None and pictures.folder == folder:
+        pictures.gone.append(name)
+    else:
+        _remove(name, folder)
+
+
+def _remove(name: str, folder: Path) -> None:
+    for kind in _KINDS:
+        (folder / f"{name}{kind}").unlink(missing_ok=True)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # there is something in it
+        folder.rmdir()
 
 
 def _save(draw: Draw, stem: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.protocol.errors import SpecError
 from harness.protocol.unfinished import made_whole
-from reports.picture import FOLDER, drawn_beside, left_out
+from reports.picture import FOLDER, drawn_beside, left_out, placed_together
 from results.prices import NO_PRICES, Prices
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ def write_report(
 ) -> Path:
     """Writes `report.md` and `figures/` under `out`; the same runs give the same bytes.
 
-    A run that was not collected yet is collected first. `html`: a file that the same is written to as one page, with
-    timelines and charts in place of the pictures; where only that is wanted, `draw` False leaves those pictures out.
-    `beside`: pictures are drawn by processes of their own meanwhile, for which the caller's main module is imported
-    again there (so it must be one that does nothing when it is imported).
+    What an earlier report left there stays until this one is made, and for good where making it raises. A run that was
+    not collected yet is collected first. `html`: a file that the same is written to as one page, with timelines and
+    charts in place of the pictures; where only that is wanted, `draw` False leaves those pictures out. `beside`:
+    pictures are drawn by processes of their own meanwhile, for which the caller's main module is imported again there
+    (so it must be one that does nothing when it is imported).
 
     Returns:
         The path of `report.md`.
@@ -46,7 +47,7 @@ def write_report(
         if places.count(place) > 1:
             raise SpecError(f"{place}: given twice; give each run once")
     elsewhere = drawn_beside() if beside else nullcontext()
-    with elsewhere, left_out(lambda name: not draw and _drawn_by_the_page(name)):
+    with placed_together(out / FOLDER), elsewhere, left_out(lambda name: not draw and _drawn_by_the_page(name)):
         from results.memory import small_pages  # with Arrow: imported while the processes that draw start
 
         with small_pages():

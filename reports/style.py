@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from harness.protocol.unfinished import made_whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -197,14 +199,18 @@ def head(made: "Figure", title: str, subtitle: str, foot: str) -> tuple[float, f
 
 
 def save(made: "Figure", stem: Path) -> list[Path]:
-    """Writes `<stem>.png` and `<stem>.svg`, without dates or program names, so that the bytes follow from the input.
+    """Writes `<stem>.png` and `<stem>.svg`, each whole or not at all.
+
+    They have no dates or program names in them, so that the bytes follow from the input.
 
     Raises:
         OSError: the folder cannot be written.
     """
     png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
-    made.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-    made.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    with made_whole(png) as temporary:
+        made.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+    with made_whole(svg) as temporary:
+        made.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
     return [png, svg]
 
 
