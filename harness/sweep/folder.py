@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.protocol.durable import sync_folder
 from harness.protocol.errors import EnvError, SpecError
+from harness.protocol.unfinished import made_whole, remove_left
 from harness.run_folder import read_status
 from harness.sweep.journal import NAME, Journal, Line, read_journal
 from harness.sweep.plan import Plan
@@ -54,17 +54,13 @@ class SweepFolder:
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
+            remove_left(path)
             if any(path.iterdir()):
                 raise SpecError(f"{path}: not empty, and no sweep; give another --out")
             path = path.resolve()
             text = plan.to_json(created_utc=utc_now(), runs_dir=relative(runs_dir, path), **about)
-            temporary = path / f"{PLAN}.new"
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path / PLAN)
-            sync_folder(path)
+            with made_whole(path / PLAN, durable=True) as temporary:
+                temporary.write_text(text, encoding="utf-8")
         except OSError as error:
             raise EnvError(f"no sweep folder can be made at {path}: {error}") from error
         return cls(path, plan, runs_dir.resolve())

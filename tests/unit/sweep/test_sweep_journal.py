@@ -1,3 +1,6 @@
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +96,21 @@ def test_a_folder_in_use_is_not_taken(tmp_path: Path) -> None:
         make_folder(tmp_path, plan_of(tmp_path))
     with pytest.raises(SpecError, match="not a sweep folder"):
         SweepFolder.open(tmp_path / "sweep")
+
+
+def test_a_folder_that_was_being_made_when_its_process_was_killed_is_made_again(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+from pathlib import Path
+from sweep_files import make_folder, plan_of
+
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+make_folder(Path(sys.argv[1]), plan_of(Path(sys.argv[1])))
+"""
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parent, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (tmp_path / "sweep").iterdir()
+    assert left.name != "sweep.json"
+    folder = make_folder(tmp_path, plan_of(tmp_path))
+    assert [path.name for path in folder.path.iterdir()] == ["sweep.json"]
+    assert SweepFolder.open(folder.path).plan == folder.plan
