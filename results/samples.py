@@ -61,7 +61,11 @@ def read_gpus(folder: Path) -> list[dict[str, Any]]:
         except FileNotFoundError:
             continue
         try:
-            gpus += list(json.loads(text)["gpus"])
-        except (ValueError, KeyError, TypeError) as error:
+            gpus += sorted(json.loads(text)["gpus"], key=_place)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # one that is no object, too
             raise ValueError(f"{path}: cannot be read as a list of GPUs: {error}") from None
-    return sorted(gpus, key=lambda gpu: (str(gpu.get("host")), int(gpu.get("index", 0))))
+    return sorted(gpus, key=_place)
+
+
+def _place(gpu: dict[str, Any]) -> tuple[str, int]:
+    return str(gpu.get("host")), int(gpu.get("index", 0))

@@ -24,6 +24,9 @@ def read_meta(run_dir: Path) -> tuple[dict[str, Any], str | None]:
     else:
         problem = None if isinstance(raw, dict) else f"meta.json is no object but {type(raw).__name__}"
     meta: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    gpus = meta.get("gpus")
+    if gpus is not None and not (isinstance(gpus, list) and all(isinstance(gpu, dict) for gpu in gpus)):
+        meta["gpus"], problem = [], "meta.json: gpus is no list of objects: what it says of GPUs is not used"
     lost = "status" not in meta and (run_dir / "sealed").exists()
     if not lost and meta.get("status", "running") == "running" and not held(run_dir / "lock"):
         meta["status"] = "interrupted"
