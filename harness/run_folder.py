@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.protocol.durable import sync_folder
 from harness.protocol.errors import EnvError, SpecError
 from harness.protocol.spec import RunSpec
+from harness.protocol.unfinished import made_whole
 from results.status import held, read_meta
 
 BALLAST_BYTES = 1024 * 1024
@@ -232,13 +232,8 @@ def _allocate(path: Path) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+    with made_whole(path, durable=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _utc(form: str, at: float | None = None) -> str:

@@ -72,7 +72,7 @@ def test_meta_is_replaced_whole(tmp_path: Path) -> None:
         folder.write_meta(a=1)
         folder.write_meta(b=Path("x"))
         assert json.loads((folder.path / "meta.json").read_text()) == {"a": 1, "b": "x"}
-        assert not (folder.path / "meta.json.new").exists()
+        assert not list(folder.path.glob("*.new"))
 
 
 def test_an_adapter_writes_inside_the_folder_only(tmp_path: Path) -> None:

@@ -52,6 +52,19 @@ def stay(self, target):
 Path.replace = stay
 sys.exit(call(sys.argv[2:]))
 """
+# Writes meta.json, and stops before that gets its name.
+META = """
+import sys
+from pathlib import Path
+from harness.run_folder import RunFolder
+
+def stay(*_):
+    print("here", flush=True)
+    sys.stdin.read()
+
+Path.replace = stay
+RunFolder(path=Path(sys.argv[1]), run_id="r").write_meta(status="half said")
+"""
 
 
 def a_run(run_dir: Path) -> Path:
@@ -180,8 +193,18 @@ def test_measures_that_were_written_when_the_process_was_killed(tmp_path: Path) 
         assert call(["collect", str(run_dir)]) == 0
         assert left.exists()  # its process lives
     assert left.exists()
-    assert call(["collect", str(run_dir)]) == 0
+    collect(run_dir)
     assert hidden(run_dir) == []
+
+
+def test_a_harness_that_wrote_how_the_run_is_when_it_was_killed(tmp_path: Path) -> None:
+    run_dir = a_run(tmp_path / "run")
+    with stopped(META, run_dir):
+        pass
+    (left,) = (path for path in run_dir.iterdir() if path.name.endswith(".new"))
+    collect(run_dir)
+    assert not left.exists()
+    assert "half said" not in (run_dir / "meta.json").read_text()
 
 
 def test_a_report_that_was_written_when_the_process_was_killed(tmp_path: Path) -> None:
