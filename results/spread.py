@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import TypeVar
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -58,20 +60,32 @@ def beside(begin: Callable[[], None], workers: int = 1) -> Iterator[Callable[[Ca
         yield pool.submit
 
 
+class _Spawning(SpawnContext):
+    """Starts processes, and knows which: the pool does not say, and others of this one's are not its to end."""
+
+    def __init__(self) -> None:
+        self.started: list[BaseProcess] = []
+        super().__init__()
+
+    def Process(self, *given: Any, **named: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        made = SpawnProcess(*given, **named)
+        self.started.append(made)
+        return made
+
+
 @contextmanager
 def _pool(workers: int, begin: Callable[[], None] | None) -> Iterator[ProcessPoolExecutor]:
-    before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(pickle.dumps(begin),)
-    )
+    spawning = _Spawning()
+    pool = ProcessPoolExecutor(workers, mp_context=spawning, initializer=_begin, initargs=(pickle.dumps(begin),))
     done = False
     try:
         yield pool
         done = True
     finally:
         if not done:
-            for process in set(multiprocessing.active_children()) - before:
-                process.kill()
+            for process in spawning.started:
+                if process.pid is not None:  # else it did not come so far
+                    process.kill()
         pool.shutdown(cancel_futures=True)
 
 
