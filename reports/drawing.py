@@ -19,9 +19,10 @@ from results.window import Window
 
 
 class Drawing(Watch):
-    """Draws them as soon as what each shows is known: other processes may do it while the figures are computed.
+    """Draws a run's pictures as soon as what each shows is known: in other processes, while the figures are computed.
 
-    Whole once it was told of window and account.
+    Its attributes are there once it was told of the window and of the time account. Where pictures are not drawn by
+    other processes (`reports.picture.drawn_beside`), they are drawn as it is told.
 
     Attributes:
         timeline: of a few steps.

@@ -61,7 +61,7 @@ class Read:
 
     names: Sequence[str] | None
     readings: Readings
-    told: Mapping[str, Mapping[str, Any]]  # of each GPU, by its samplers
+    told: Mapping[str, Mapping[str, Any]]  # of each GPU, by meta.json and the samplers
     sensors: Mapping[str, GpuSensors]
 
 

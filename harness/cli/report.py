@@ -78,7 +78,7 @@ def command(
             _show(path, whole, page)
         return
     folders = [find_run(run, runs_dir) for run in runs]
-    from reports.report import write_report  # a second: pandas and matplotlib
+    from reports.report import write_report
     from results.prices import Prices
 
     prices = Prices(gpu_hour=price_per_gpu_hour, kwh=price_per_kwh).check()
