@@ -5,6 +5,7 @@ import signal
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 NEEDS = {
     "framework": "checks real runs that .ci/run makes first: BENCH_RUNS=<runs folder> pytest -m framework",
@@ -12,6 +13,12 @@ NEEDS = {
     "browser": "needs Chromium: pytest -m browser",
 }
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+# How long an example takes is the machine's affair.
+settings.register_profile(
+    "any machine", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
