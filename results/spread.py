@@ -41,7 +41,7 @@ def spread(
         Exception: what `work` raises; nothing is left running then.
     """
     with _pool(workers, begin) as pool:
-        with _uninterrupted():
+        with pool.starting():
             made = pool.map(work, payloads, chunksize=at_once)
         yield from made
 
@@ -54,7 +54,7 @@ def beside(begin: Callable[[], None], workers: int = 1) -> Iterator[Callable[[Ca
     makes. The processes are started at once, and call `begin` first. A block that raises leaves nothing running.
     """
     with _pool(workers, None) as pool:
-        with _uninterrupted():
+        with pool.starting():
             for _ in range(workers):
                 pool.submit(begin)
         yield pool.submit
@@ -73,20 +73,60 @@ class _Spawning(SpawnContext):
         return made
 
 
+class _Pool(ProcessPoolExecutor):
+    """Processes that end together: once one of them was killed, or this one gives up.
+
+    What a process was killed in the middle of writing, the reader waits for as long as anyone holds the other end of
+    the pipe: this process, which never writes to it, or another of them.
+    """
+
+    def __init__(self, workers: int, begin: Callable[[], None] | None) -> None:
+        self._spawning = _Spawning()
+        self._ending = threading.Event()
+        super().__init__(workers, self._spawning, initializer=_begin, initargs=(pickle.dumps(begin),))
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """What is submitted first: with it, all processes start."""
+        with _uninterrupted():
+            yield
+            self._write_nothing()
+            threading.Thread(target=self._watch, name="processes", daemon=True).start()
+
+    def _watch(self) -> None:
+        wait([process.sentinel for process in self._spawning.started])
+        if not self._ending.is_set():
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends all of them at once."""
+        self._write_nothing()
+        for process in self._spawning.started:
+            if process.pid is not None:  # else it did not come so far
+                process.kill()
+
+    def _write_nothing(self) -> None:
+        results = getattr(self, "_result_queue", None)  # None once it has ended
+        if results is not None:
+            results._writer.close()
+
+    def end(self) -> None:
+        """Waits until all of them are through."""
+        self._ending.set()
+        self.shutdown(cancel_futures=True)
+
+
 @contextmanager
-def _pool(workers: int, begin: Callable[[], None] | None) -> Iterator[ProcessPoolExecutor]:
-    spawning = _Spawning()
-    pool = ProcessPoolExecutor(workers, mp_context=spawning, initializer=_begin, initargs=(pickle.dumps(begin),))
+def _pool(workers: int, begin: Callable[[], None] | None) -> Iterator[_Pool]:
+    pool = _Pool(workers, begin)
     done = False
     try:
         yield pool
         done = True
     finally:
         if not done:
-            for process in spawning.started:
-                if process.pid is not None:  # else it did not come so far
-                    process.kill()
-        pool.shutdown(cancel_futures=True)
+            pool.kill()
+        pool.end()
 
 
 @contextmanager
