@@ -27,7 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A shell starts what it runs in its background with SIGINT ignored, and children inherit that; a handler they don't.
     Options of this pytest that came by its environment are not meant for the ones that tests start.
     """
-    os.environ.pop("PYTEST_ADDOPTS", None)
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # else its workers need them too
+        os.environ.pop("PYTEST_ADDOPTS", None)
     config.stash[_LEFT_OUT] = {}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
