@@ -91,7 +91,8 @@ class _Pool(ProcessPoolExecutor):
         with _uninterrupted():
             yield
             self._write_nothing()
-            threading.Thread(target=self._watch, name="processes", daemon=True).start()
+            if self._spawning.started:  # nothing to do starts none, and none would be waited for for ever
+                threading.Thread(target=self._watch, name="processes", daemon=True).start()
 
     def _watch(self) -> None:
         wait([process.sentinel for process in self._spawning.started])

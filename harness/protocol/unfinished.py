@@ -29,9 +29,7 @@ def made_whole(path: Path, *, durable: bool = False) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written.
     """
-    for entry in _inside(path.parent):
-        if (left := _FILE.fullmatch(entry.name)) and left["name"] == path.name:
-            _remove_if_left(Path(entry.path))
+    remove_left_of(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = _held(temporary)
     try:
@@ -75,6 +73,13 @@ def remove_left(folder: Path) -> None:
             _remove_if_left(Path(entry.path))
         elif entry.name.startswith(_FOLDER) and entry.is_dir(follow_symlinks=False):
             _remove_if_left(Path(entry.path), _LOCK)
+
+
+def remove_left_of(path: Path) -> None:
+    """Removes what killed processes left beside `path` of the making of it."""
+    for entry in _inside(path.parent):
+        if (left := _FILE.fullmatch(entry.name)) and left["name"] == path.name:
+            _remove_if_left(Path(entry.path))
 
 
 def _inside(folder: Path) -> list[os.DirEntry[str]]:

@@ -1,12 +1,12 @@
 """Recordings that were left as lines, because the tool server was killed before it had made them whole."""
 
 import fcntl
-import glob
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from harness.protocol.errors import EnvError
+from harness.protocol.unfinished import remove_left_of
 from workloads.deep_research.trace import seal_trace
 from workloads.deep_research.trace_names import part_of
 
@@ -29,8 +29,7 @@ def seal_left(path: Path) -> bool:
             if _is_bare(file):
                 part.unlink()
                 return False
-            for unfinished in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
-                unfinished.unlink()
+            remove_left_of(path)
             if not path.exists():  # a trace that has its name is whole
                 seal_trace(part, path)
             part.unlink()

@@ -105,3 +105,9 @@ def test_work_that_is_spread_is_told_as_broken_too(slow: Slow) -> None:
     threading.Timer(5.0, slow.go.set).start()
     threading.Thread(target=run, daemon=True).start()
     assert told.wait(HANG_S)
+
+
+def test_without_work_nothing_is_left_waiting() -> None:
+    before = threading.active_count()
+    assert list(spread(large_and_killed, [], 2)) == []
+    assert threading.active_count() == before
