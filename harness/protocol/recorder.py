@@ -1,7 +1,7 @@
 """The recorder: appends events of one process to one file, and knows what that cost.
 
-A line is written with a single unbuffered write; a background thread fsyncs once a second, so a killed process
-loses nothing and a crashed host at most the last second.
+A line is written with a single unbuffered write; a background thread fsyncs what was written within a second, so a
+killed process loses nothing and a crashed host at most the last second. Where nothing is written it does not wake up.
 """
 
 import json
@@ -94,6 +94,9 @@ class Recorder:
         self.cost_ns = 0
         self._steps_only = os.environ.get(DETAIL_VARIABLE) == "steps"
         self._closed = threading.Event()
+        self._unsynced = False  # something was written, or it was closed: the thread that syncs knows
+        self._to_sync = threading.Lock()  # free for that thread as soon as there is something for it
+        self._to_sync.acquire()
         self.emit(hello)
         threading.Thread(target=self._fsync_forever, name="bench-fsync", daemon=True).start()
 
@@ -284,6 +287,7 @@ class Recorder:
         if not self._closed.is_set():
             self._closed.set()
             with self._lock:
+                self._have_synced()
                 os.fsync(self._fd)
                 os.close(self._fd)
 
@@ -296,6 +300,8 @@ class Recorder:
             except OSError as error:
                 self.lost_events += 1
                 raise RecorderFullError(error.errno, f"cannot record to {self.path}: {error.strerror}") from error
+            if not self._unsynced:  # after the write: a sync that was begun before may miss it
+                self._have_synced()
             if written != len(data):
                 self._torn = True
                 self.lost_events += 1
@@ -304,8 +310,17 @@ class Recorder:
             self.events += 1
             self.cost_ns += time.perf_counter_ns() - begin_ns
 
+    def _have_synced(self) -> None:
+        """To be called with the lock."""
+        if not self._unsynced:
+            self._unsynced = True
+            self._to_sync.release()
+
     def _fsync_forever(self) -> None:
-        while not self._closed.wait(FSYNC_PERIOD_S):
+        while self._to_sync.acquire() and not self._closed.wait(FSYNC_PERIOD_S):
+            self._unsynced = False
+            if self._closed.is_set():  # `shut` may have seen no need to wake this thread
+                return
             try:
                 os.fsync(self._fd)
             except OSError:

@@ -1,6 +1,7 @@
 """What a GPU says about itself beside its readings: memory errors, Xid errors, MIG instances, memory by process."""
 
 import ctypes
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import pynvml
 
 from harness.protocol.events import Scalar
+from harness.telemetry.kept_calls import function
 from harness.telemetry.nvml import Gpu
 from harness.telemetry.values import FINAL, Reading, Timed, reason_of
 
@@ -120,8 +122,11 @@ class ErrorEvents(threading.Thread):
             return
         try:
             listening = [gpu for gpu in self._gpus if self._register(gpu, events)]
+            event = pynvml.c_nvmlEventData_t()
+            # Not through nvidia-ml-py: nearly each wait ends with no event, which it makes an exception of.
+            wait = functools.partial(function("nvmlEventSetWait_v2"), events, ctypes.byref(event), WAIT_MS)
             while listening and not self._stopped.is_set():
-                if not self._wait(events):
+                if not self._take(wait(), event):
                     return
         finally:
             _free(events)
@@ -139,16 +144,15 @@ class ErrorEvents(threading.Thread):
             return False
         return True
 
-    def _wait(self, events: Any) -> bool:
-        try:
-            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
-        except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_TIMEOUT:
-                return True
-            if error.value in FINAL or self._stopped.wait(WAIT_MS / 1000):
+    def _take(self, code: int, event: Any) -> bool:
+        """Whether to wait again."""
+        if code == pynvml.NVML_ERROR_TIMEOUT:
+            return True
+        if code:
+            if code in FINAL or self._stopped.wait(WAIT_MS / 1000):
                 return False
-            self._tell("telemetry.unsupported", None, "", {"field": "xid", "reason": reason_of(error.value)})
-            return bool(error.value == pynvml.NVML_ERROR_GPU_IS_LOST)  # the others go on
+            self._tell("telemetry.unsupported", None, "", {"field": "xid", "reason": reason_of(code)})
+            return bool(code == pynvml.NVML_ERROR_GPU_IS_LOST)  # the others go on
         name = _EVENTS.get(event.eventType)
         if name is not None:
             value = float(event.eventData) if name == "telemetry.xid" else None

@@ -108,7 +108,9 @@ class Reader:
             self.period_s = self._refreshes.period_s
         self._read_each_at_its_own()
         self._learn_until_ns = now + round(LEARN_S * 1e9)
-        self._state_ns = now + gpu.index % 4 * round(STATE_PERIOD_S / 4 * 1e9)  # not all of them at the same ticks
+        # Half of the GPUs at one tick, half at another: neither does a round take long, nor do many have states.
+        period_ns = round(STATE_PERIOD_S * 1e9)
+        self._state_ns = -(-now // period_ns) * period_ns + gpu.index % 2 * period_ns // 2
         self._refined = REFINEMENTS if working else 0
         self._tell_refresh(gpu)
 

@@ -27,7 +27,7 @@ from harness.telemetry.engines.exposition import READINGS
 from harness.telemetry.engines.scrape import Endpoint, Scrape, ScrapeError
 from harness.telemetry.engines.targets import Announcements, Target
 
-POLL_S = 0.5  # between two looks for new engines: a look costs more than a GPU's reading
+POLL_S = 1.0  # between two looks for new engines: a look costs more than a GPU's reading
 FSYNC_S = 1.0
 SLOWEST_S = 5.0  # between two calls to an engine that does not answer
 JOIN_S = 1.0

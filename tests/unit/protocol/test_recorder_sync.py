@@ -1,0 +1,122 @@
+"""What a recorder wrote is made durable within a period, and a process that writes nothing is not woken up for it."""
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from harness.protocol import recorder as module
+from harness.protocol.recorder import Recorder, make_hello
+
+HANG_S = 30.0
+PERIOD_S = 0.05
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Sizes of the file at each sync."""
+    sizes = []
+
+    def fsync(fd):
+        sizes.append(os.fstat(fd).st_size)
+
+    monkeypatch.setattr(module, "FSYNC_PERIOD_S", PERIOD_S)
+    names = {name: getattr(os, name) for name in dir(os) if not name.startswith("__")}
+    monkeypatch.setattr(module, "os", SimpleNamespace(**(names | {"fsync": fsync})))
+    return sizes
+
+
+@pytest.fixture
+def recorder(tmp_path, synced):
+    made = Recorder(tmp_path / "a.jsonl", make_hello("run-1", "controller"))
+    yield made
+    made.shut()
+
+
+def wait_for(what):
+    end = time.monotonic() + HANG_S
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(PERIOD_S / 10)
+
+
+def size_of(recorder):
+    return recorder.path.stat().st_size
+
+
+def test_all_that_was_written_is_synced_without_a_further_write(recorder, synced):
+    for _ in range(20):
+        recorder.metric("a", 1.0)
+        time.sleep(PERIOD_S / 7)
+    wait_for(lambda: synced and synced[-1] == size_of(recorder))
+
+
+def test_what_is_written_during_a_sync_is_synced_after_it(tmp_path, monkeypatch, synced):
+    begun, go_on = threading.Event(), threading.Event()
+    fsync = module.os.fsync
+
+    def slow(fd):
+        fsync(fd)  # what comes now is not in it
+        begun.set()
+        assert go_on.wait(HANG_S)
+
+    monkeypatch.setattr(module.os, "fsync", slow)
+    recorder = Recorder(tmp_path / "b.jsonl", make_hello("run-1", "controller"))
+    assert begun.wait(HANG_S)
+    recorder.metric("a", 1.0)
+    assert synced[-1] < size_of(recorder)
+    go_on.set()
+    wait_for(lambda: synced[-1] == size_of(recorder))
+    recorder.shut()
+
+
+def test_without_a_write_nothing_is_synced(recorder, synced):
+    wait_for(lambda: synced)
+    before = len(synced)
+    time.sleep(6 * PERIOD_S)
+    assert len(synced) == before
+    recorder.metric("a", 1.0)
+    wait_for(lambda: len(synced) > before)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_thread_ends_with_the_recorder(tmp_path, synced, writes):
+    """Whatever it is doing just then: waiting for a write, or for a sync to be due."""
+    before = set(threading.enumerate())
+    recorder = Recorder(tmp_path / "c.jsonl", make_hello("run-1", "controller"))
+    (thread,) = set(threading.enumerate()) - before
+    wait_for(lambda: synced)
+    if writes:
+        recorder.metric("a", 1.0)
+    recorder.shut()
+    thread.join(HANG_S)
+    assert not thread.is_alive()
+
+
+def test_a_recorder_that_is_shut_just_before_a_sync_has_its_thread_end(tmp_path, synced, monkeypatch):
+    """The period is over, and the thread has not looked yet whether it is still to sync."""
+    recorder = Recorder(tmp_path / "d.jsonl", make_hello("run-1", "controller"))
+    shut = []
+
+    class Closed(threading.Event):
+        def wait(self, timeout=None):
+            over = super().wait(timeout)
+            if not over and not shut:
+                fd = recorder._fd
+                recorder.shut()
+                shut.append(os.open(recorder.path, os.O_RDONLY))  # another file has its number now
+                assert shut == [fd]
+                return False
+            return over
+
+    before = recorder._closed
+    wait_for(lambda: synced)
+    recorder._closed = Closed()
+    assert not before.is_set()
+    (thread,) = [one for one in threading.enumerate() if one.name == "bench-fsync"]
+    recorder.metric("a", 1.0)
+    thread.join(HANG_S)
+    os.close(*shut)
+    assert not thread.is_alive()
