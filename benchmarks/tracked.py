@@ -11,6 +11,9 @@ from pathlib import Path
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 
+# What is measured is what users run: modules that were compiled once, not at each start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def finish(
     benchmark: str,

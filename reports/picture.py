@@ -1,5 +1,6 @@
 """Pictures as they are written: by this process or one beside it, placed one by one or together, or left out."""
 
+import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -187,3 +188,5 @@ def _save(draw: Draw, stem: Path) -> None:
 def _ready() -> None:
     """What each picture needs, imported before the first is asked for."""
     import matplotlib.figure  # noqa: F401
+
+    gc.freeze()  # what was imported stays: it need not be looked through again and again

@@ -48,10 +48,10 @@ def spread(
 
 @contextmanager
 def beside(begin: Callable[[], None], workers: int = 1) -> Iterator[Callable[[Callable[[], Made]], "Future[Made]"]]:
-    """Processes beside this one: what is submitted is done there until the end of the block.
+    """Processes beside this one, until the end of the block: what no one has waited for by then is given up.
 
     What is submitted is a function of a module, or a `functools.partial` of one, and can be pickled with what it
-    makes. The processes are started at once, and call `begin` first. A block that raises leaves nothing running.
+    makes. The processes are started at once, and call `begin` first. The block leaves nothing running.
     """
     with _pool(workers, None) as pool:
         with pool.starting():
@@ -112,21 +112,21 @@ class _Pool(ProcessPoolExecutor):
             results._writer.close()
 
     def end(self) -> None:
-        """Waits until all of them are through."""
+        """Ends all of them, and waits until they have ended.
+
+        At once, as all is made that anyone waits for: by themselves they would first undo what they imported.
+        """
         self._ending.set()
+        self.kill()
         self.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def _pool(workers: int, begin: Callable[[], None] | None) -> Iterator[_Pool]:
     pool = _Pool(workers, begin)
-    done = False
     try:
         yield pool
-        done = True
     finally:
-        if not done:
-            pool.kill()
         pool.end()
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import time
+from functools import partial
 from multiprocessing.context import SpawnProcess
 
 import pytest
@@ -28,3 +29,12 @@ def test_those_that_something_else_started_meanwhile_go_on() -> None:
     finally:
         mine.kill()
         mine.join()
+
+
+def test_what_no_one_waited_for_does_not_hold_up_the_end() -> None:
+    """As an import that another process has not finished when all pictures are drawn."""
+    with beside(nothing) as submit:
+        submit(nothing).result(60)
+        left = submit(partial(time.sleep, 600))
+    assert left.done()
+    assert multiprocessing.active_children() == []
