@@ -34,6 +34,7 @@ from harness.protocol.events import (
 )
 
 FSYNC_PERIOD_S = 1.0
+CLOSED = -1  # no descriptor: that of a closed file may soon be another file's, which a late line must not get into
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
 EVENTS_VARIABLE = "BENCH_EVENTS"
 RUN_DIR_VARIABLE = "BENCH_RUN_DIR"  # the run's folder, where the events' own lies elsewhere
@@ -284,12 +285,16 @@ class Recorder:
 
     def shut(self) -> None:
         """Makes what was recorded durable and closes the file, without a `Bye`."""
-        if not self._closed.is_set():
-            self._closed.set()
-            with self._lock:
-                self._have_synced()
-                os.fsync(self._fd)
-                os.close(self._fd)
+        self._closed.set()
+        with self._lock:
+            fd, self._fd = self._fd, CLOSED
+            if fd == CLOSED:
+                return
+            self._have_synced()
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def _write(self, line: str, begin_ns: int) -> None:
         with self._lock:
