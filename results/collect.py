@@ -1,7 +1,7 @@
 """From the events, samples and meta.json of a run folder to its tables, however the run ended."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,8 @@ from results.store import (
 )
 from results.texts import texts_as
 
+LAST = "runs"  # the table that is there where all are: it goes first, and comes last
+
 
 @small_pages()
 def collect(run_dir: Path) -> RunTables:
@@ -73,9 +75,7 @@ def collect(run_dir: Path) -> RunTables:
         tables = _written(staging, _Run(run_dir, run_id, spec, meta, clocks, defects))
         for name in COMPUTED:
             table_path(run_dir, name).unlink(missing_ok=True)
-        for name in (*tables, "samples"):  # together, when all of them are whole
-            (staging / table_path(run_dir, name).name).replace(table_path(run_dir, name))
-        sync_folder(tables_dir(run_dir))
+        _place(staging, run_dir, {*tables, "samples"})
     tables |= {name: empty(name) for name in COMPUTED}
     # Of many rows, they are read again where someone asks for them.
     stored = {"samples", *(name for name, table in tables.items() if table.num_rows > BATCH_ROWS)}
@@ -85,6 +85,20 @@ def collect(run_dir: Path) -> RunTables:
         if name not in stored
     }
     return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, stored, ready))
+
+
+def _place(staging: Path, run_dir: Path, names: Collection[str]) -> None:
+    """Gives tables that are whole their places. Killed amid it, it leaves a run that is not collected: without LAST.
+
+    So those of two collections are never taken for those of one, and the next reader makes all of them anew.
+    """
+    table_path(run_dir, LAST).unlink(missing_ok=True)
+    sync_folder(tables_dir(run_dir))  # gone before another is in its place, after a crash of the machine too
+    for name in sorted(names, key=lambda name: name == LAST):
+        if name == LAST:
+            sync_folder(tables_dir(run_dir))
+        (staging / table_path(run_dir, name).name).replace(table_path(run_dir, name))
+    sync_folder(tables_dir(run_dir))
 
 
 @dataclass(frozen=True, slots=True)
