@@ -12,7 +12,7 @@ import pynvml
 from harness.protocol.events import Scalar
 from harness.telemetry.kept_calls import function
 from harness.telemetry.nvml import Gpu
-from harness.telemetry.values import FINAL, Reading, Timed, reason_of
+from harness.telemetry.values import Reading, Timed, reason_of
 
 WAIT_MS = 500  # one wait for an event; the end of the sampler waits for no longer
 MEMORY_STEP = 64 * 2**20  # bytes by which the memory of a process must change to be told again
@@ -111,23 +111,44 @@ class ErrorEvents(threading.Thread):
         self._uuids = {_address(gpu.handle): gpu.uuid for gpu in gpus}  # one that fell off the bus tells none
         self._tell = tell
         self._stopped = stop
+        self._told_lost = False
 
     def run(self) -> None:
         """Ends when told to stop, when no GPU can report errors, or when the driver stops answering."""
+        gpus, again = self._gpus, False
+        while gpus and not self._stopped.is_set():
+            gpus, again = self._listen(gpus, again=again), True
+
+    def _listen(self, gpus: Sequence[Gpu], *, again: bool) -> Sequence[Gpu]:
+        """Until one is lost; those of them to listen to then, without it.
+
+        As long as a lost one is among them the driver ends each wait at once, and tells nothing of the others.
+        """
         try:
             events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
-            for gpu in self._gpus:
+            for gpu in gpus:
                 gpu.nothing("xid", error.value)
-            return
+            return ()
         try:
-            listening = [gpu for gpu in self._gpus if self._register(gpu, events)]
+            listening = [gpu for gpu in gpus if self._register(gpu, events)]
+            if again and len(listening) == len(gpus):
+                self._tell_lost()
+                self._stopped.wait(WAIT_MS / 1000)
             event = pynvml.c_nvmlEventData_t()
             # Not through nvidia-ml-py: nearly each wait ends with no event, which it makes an exception of.
             wait = functools.partial(function("nvmlEventSetWait_v2"), events, ctypes.byref(event), WAIT_MS)
             while listening and not self._stopped.is_set():
-                if not self._take(wait(), event):
-                    return
+                code = wait()
+                if not code:
+                    self._take(event)
+                elif code == pynvml.NVML_ERROR_GPU_IS_LOST:
+                    return listening
+                elif code != pynvml.NVML_ERROR_TIMEOUT:
+                    for gpu in listening:
+                        gpu.nothing("xid", code)
+                    return ()
+            return ()
         finally:
             _free(events)
 
@@ -144,20 +165,18 @@ class ErrorEvents(threading.Thread):
             return False
         return True
 
-    def _take(self, code: int, event: Any) -> bool:
-        """Whether to wait again."""
-        if code == pynvml.NVML_ERROR_TIMEOUT:
-            return True
-        if code:
-            if code in FINAL or self._stopped.wait(WAIT_MS / 1000):
-                return False
-            self._tell("telemetry.unsupported", None, "", {"field": "xid", "reason": reason_of(code)})
-            return bool(code == pynvml.NVML_ERROR_GPU_IS_LOST)  # the others go on
+    def _take(self, event: Any) -> None:
         name = _EVENTS.get(event.eventType)
         if name is not None:
             value = float(event.eventData) if name == "telemetry.xid" else None
             self._tell(name, value, "", {"gpu": self._uuids.get(_address(event.device)) or _uuid(event.device)})
-        return True
+
+    def _tell_lost(self) -> None:
+        """Once: one is lost, and none says that it is the one."""
+        if not self._told_lost:
+            self._told_lost = True
+            reason = reason_of(pynvml.NVML_ERROR_GPU_IS_LOST)
+            self._tell("telemetry.unsupported", None, "", {"field": "xid", "reason": reason})
 
 
 def _differ(before: int | None, now: int | None) -> bool:

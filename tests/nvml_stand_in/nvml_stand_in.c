@@ -418,6 +418,8 @@ int nvmlEventSetWait_v2(events_t *set, event_t *event, unsigned int timeout_ms) 
     for (uint64_t end = now_us() + timeout_ms * 1000ull; now_us() < end;) {
         int code = enter(-1, "event_wait", 100000);
         if (code != OK) return code;
+        for (int gpu = 0; gpu < MAX_GPUS; gpu++) /* at once, and whatever the others have to tell */
+            if (set->listening[gpu] && get(gpu, "lost_after", -1) == 0) return LOST;
         for (int gpu = 0; gpu < MAX_GPUS; gpu++) {
             long long xid = set->listening[gpu] ? get(gpu, "xid", 0) : 0;
             if (xid == 0 || xid == last_xid[gpu]) continue;

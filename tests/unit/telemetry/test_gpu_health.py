@@ -29,6 +29,48 @@ def test_without_error_events_it_says_why(sampler, settings):
     assert not running.failures()
 
 
+def test_errors_of_the_others_are_told_after_one_is_lost(sampler, uuid):
+    """The driver ends each wait at once, as long as a lost GPU is among those that are listened to."""
+    running = sampler("* gpus 3\n")
+    running.wait_until_sampling(0, 1, 2)
+    running.configure("* gpus 3\n1 lost_after 0\n")
+    running.wait_for(running.failures)
+    running.wait_for(lambda: unheard(running))
+    running.configure("* gpus 3\n1 lost_after 0\n2 xid 31\n")
+    running.wait_for(lambda: running.metrics("telemetry.xid"))
+    assert running.end() == 0
+    (told,) = running.metrics("telemetry.xid")
+    assert (told.value, told.labels["gpu"]) == (31.0, uuid(2))
+    assert [(told.labels["gpu"], told.labels["reason"]) for told in unheard(running)] == [(uuid(1), "GPU_IS_LOST")]
+
+
+def test_that_no_one_says_which_is_lost_is_told_once(sampler):
+    running = sampler("* gpus 2\n* error.event_wait 15\n")
+    running.wait_until_sampling(0, 1, rows=25)
+    running.configure("* gpus 2\n1 xid 31\n")
+    running.wait_for(lambda: running.metrics("telemetry.xid"))
+    assert running.end() == 0
+    (told,) = unheard(running)
+    assert told.labels["reason"] == "GPU_IS_LOST"
+    assert "gpu" not in told.labels
+
+
+@pytest.mark.parametrize(("code", "reason"), [(3, "NOT_SUPPORTED"), (13, "FUNCTION_NOT_FOUND"), (999, "UNKNOWN")])
+def test_that_waiting_for_errors_fails_is_told_of_each_gpu(sampler, uuid, code, reason):
+    running = sampler(f"* gpus 2\n* error.event_wait {code}\n")
+    running.wait_until_sampling(0, 1)
+    running.wait_for(lambda: len(unheard(running)) == 2)
+    assert running.end() == 0
+    assert sorted((told.labels["gpu"], told.labels["reason"]) for told in unheard(running)) == [
+        (uuid(0), reason),
+        (uuid(1), reason),
+    ]
+
+
+def unheard(running):
+    return [told for told in running.metrics("telemetry.unsupported") if told.labels["field"] == "xid"]
+
+
 def test_memory_errors_are_sampled_and_null_where_there_is_no_ecc(sampler):
     running = sampler("* gpus 2\n0 ecc_corrected 3\n0 ecc_uncorrected 1\n1 error.ecc 3\n")
     running.wait_for(lambda: known(running.rows(0), "ecc_corrected_errors"))
