@@ -22,7 +22,7 @@ from results.planner.result import (
     Result,
     grows,
 )
-from results.planner.state import ARGUMENTS, State
+from results.planner.state import ARGUMENTS, State, plain
 
 BACKENDS = ("auto", "compiled", "interpreted")
 # Below this many turns interpreting is quicker than loading the compiler.
@@ -47,7 +47,7 @@ def simulate(scenario: Scenario, *, backend: str = "auto", records: int = 0) -> 
         large = expected_turns(scenario) >= WORTH_COMPILING
         backend = "compiled" if large and compiled.available() else "interpreted"
     if backend == "compiled":
-        advance = compiled.advance()
+        advance = compiled.advance(plain(scenario))
         state = State(scenario, use_lists=False, records=records, fast=compiled.log_normals)
     else:
         advance, state = k.advance, State(scenario, use_lists=True, records=records)

@@ -1,4 +1,4 @@
-"""A binary heap over two arrays, keys and items, in plain loops: interpreted or compiled, the same comparisons."""
+"""A binary heap over two arrays, keys and items, in plain loops: interpreted or compiled, the same arrangement."""
 
 from typing import Any
 
@@ -11,12 +11,42 @@ def sift_down(keys: Any, items: Any, size: int) -> None:
     child = 1
     last = size - 1
     while child < last:
-        child += keys[child + 1] < keys[child]  # adding the comparison compiles to no branch: none can be mispredicted
+        child += keys[child + 1] < keys[child]
         least = keys[child]
         if least >= key:
             break
         keys[place] = least
         items[place] = items[child]
+        place = child
+        child = 2 * place + 1
+    if child == last and keys[child] < key:
+        keys[place] = keys[child]
+        items[place] = items[child]
+        place = child
+    keys[place] = key
+    items[place] = item
+
+
+def sift_down_evenly(keys: Any, items: Any, size: int) -> None:
+    """`sift_down` for machine code: it always goes to a leaf, without a branch that a processor could mispredict.
+
+    Below the place where the key belongs what is carried is what was there, which is not less than the next: so the
+    same values end in the same places, equal ones too.
+    """
+    key = keys[0]
+    item = items[0]
+    place = 0
+    child = 1
+    last = size - 1
+    while 0 < child < last:  # it is always above 0: said so that the compiler need not think of places from the end
+        child += keys[child + 1] < keys[child]
+        least = keys[child]
+        other = items[child]
+        rises = least < key
+        keys[place] = least if rises else key
+        items[place] = other if rises else item
+        key = key if rises else least
+        item = item if rises else other
         place = child
         child = 2 * place + 1
     if child == last and keys[child] < key:

@@ -41,6 +41,9 @@ CLOCKS = 14
 
 INFINITY = float("inf")
 
+# Compiled a second time with True, for scenarios that are `plain` (see `state`): what only others need is left out.
+PLAIN = False
+
 
 def advance(
     par: Any, horizon: float, st: Any, clk: Any, rate: Any,
@@ -71,9 +74,9 @@ def advance(
         at_*, warm_*: counts of staleness by value, the last bin for all above; copies of all at the warm-up's end.
         rec_*: of the first RECORDED trajectories.
     """
-    workers, g, batch, bins = par[WORKERS], par[GROUP], par[BATCH], par[BINS]
-    rule, bound, flat, stride = par[RULE], par[MAX_STALENESS], par[FLAT], par[STRIDE]
-    by_start, keeps, recorded = par[BY_START], par[KEEPS], par[RECORDED]
+    workers, batch, bins = par[WORKERS], par[BATCH], par[BINS]
+    rule, bound, keeps, recorded = par[RULE], par[MAX_STALENESS], par[KEEPS], par[RECORDED]
+    g, flat, stride, by_start = (1, 1, 1, 0) if PLAIN else (par[GROUP], par[FLAT], par[STRIDE], par[BY_START])
     batch_starts = par[STARTED_BATCH] * g
     per_step = batch * g
     drawn_to = first + len(turns)
@@ -372,13 +375,8 @@ def advance(
                 code = DONE
         if (over and ended == par[WARMUP]) or code >= 0:
             # What is kept in local names goes where it is read.
-            st[FINISHED], st[SUM_FINISH], st[ENDED], st[TAKEN], st[STARTED] = (
-                finished,
-                sum_finish,
-                ended,
-                taken,
-                started,
-            )
+            st[FINISHED], st[SUM_FINISH], st[STARTED] = finished, sum_finish, started
+            st[ENDED], st[TAKEN] = ended, taken
             clk[NOW], clk[BUSY], clk[RUNNING] = now, busy, running
             clk[S_GENERATING], clk[S_TOOL], clk[S_SYNC], clk[S_IDLE] = s_generating, s_tool, s_sync, s_idle
             if over and ended == par[WARMUP]:

@@ -60,6 +60,14 @@ class Arrays:
         return np.array(self.by_name[name], dtype=kind)
 
 
+def plain(scenario: Scenario) -> bool:
+    """Whether groups, turns, load and the order of starts play no part: the kernel has a shorter way for that."""
+    law, policy = scenario.durations, scenario.policy
+    turns = max(law.turns) if isinstance(law, Composed) else 1
+    first_finished = policy.order is not Order.FIRST_STARTED
+    return turns == 1 and policy.group_size == 1 and first_finished and scenario.pools.slow_down.flat
+
+
 class State:
     """The kernel's arrays for one scenario, and more of them as it asks."""
 
@@ -130,13 +138,13 @@ class State:
         arrays.make("draws", 0, np.float64)
         arrays.make("work_s", 0, np.float64)
         arrays.make("sync_s", 0, np.float64)
-        for name, kind in (("gkey", np.float64), ("gitem", np.int32), ("tkey", np.float64), ("titem", np.int32)):
+        for name, kind in (("gkey", np.float64), ("gitem", np.uint32), ("tkey", np.float64), ("titem", np.uint32)):
             used = name[0] == "g" or self.stride > 1
             arrays.make(name, workers if used else 1, kind)
         for name in ("slot_member", "slot_group", "slot_place", "slot_last"):
             arrays.make(name, workers if name in ("slot_member", "slot_group") or self.stride > 1 else 1, np.int64)
         arrays.make("slot_draws", workers * self.stride if self.stride > 1 else 1, np.float64)
-        arrays.put("free_slots", np.arange(workers - 1, -1, -1, dtype=np.int32))  # worker 0 is given out first
+        arrays.put("free_slots", np.arange(workers - 1, -1, -1, dtype=np.uint32))  # worker 0 is given out first
         for name in ("group_first", "group_left", "group_oldest", "member_version", "member_taken"):
             arrays.make(name, 0, np.int64)
         for name in ("free_groups", "queue", "queue_key"):

@@ -12,6 +12,7 @@ from results.planner.engine import WORTH_COMPILING, expected_turns, simulate
 from results.planner.model import Composed, InFlight, Mode, Scenario, mean_of
 from results.planner.result import AT_START, CONVENTIONS, Result
 from results.planner.scenario_file import Mapped, mapping_of, scenario_of
+from results.planner.state import plain
 from results.spread import Progress, cores, spread, told
 
 # Short names of what is varied most; any other key is written as its path, e.g. pools.engines.
@@ -260,8 +261,10 @@ def run(
     work = sum(expected_turns(cell.scenario) for cell in sweep)
     if workers <= 1 or (jobs is None and work < WORTH_SPREADING):
         return told(map(_row, payloads), len(payloads), progress)
-    if compiled.available() and any(expected_turns(cell.scenario) >= WORTH_COMPILING for cell in sweep):
+    large = [cell.scenario for cell in sweep if expected_turns(cell.scenario) >= WORTH_COMPILING]
+    if compiled.available():
         # Here once, and kept: not in every process at the same time.
-        simulate(replace(sweep[0].scenario, horizon_s=None, horizon_updates=1, warmup_updates=0), backend="compiled")
+        for one in {plain(scenario): scenario for scenario in large}.values():
+            simulate(replace(one, horizon_s=None, horizon_updates=1, warmup_updates=0), backend="compiled")
     at_once = max(1, min(len(payloads) // (16 * workers), _MOST_AT_ONCE))
     return told(spread(_row, payloads, workers, at_once=at_once), len(payloads), progress)
