@@ -1,21 +1,26 @@
 """Work spread over processes of this machine: in order, ended by what interrupts it, and never outliving its parent."""
 
+import atexit
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 Progress = Callable[[int, int], None]  # how many are done, of how many
+LAST = -1000  # of what a process does when it is through
+LEAVE_S = 0.5  # for a process that is through; one that is still being started may need longer, and is ended
 
 
 def cores() -> int:
@@ -114,11 +119,19 @@ class _Pool(ProcessPoolExecutor):
     def end(self) -> None:
         """Ends all of them, and waits until they have ended.
 
-        At once, as all is made that anyone waits for: by themselves they would first undo what they imported.
+        Those that are through leave by themselves, and clear up what they made on disk. Where something was given up,
+        or one takes too long, they are ended.
         """
         self._ending.set()
+        manager: threading.Thread | None = getattr(self, "_executor_manager_thread", None)  # None: nothing to do came
+        if not self._pending_work_items:
+            self.shutdown(wait=False)
+            if manager is not None:
+                manager.join(LEAVE_S)
         self.kill()
         self.shutdown(cancel_futures=True)
+        if manager is not None:
+            manager.join()
 
 
 @contextmanager
@@ -156,9 +169,22 @@ def _begin(pickled: bytes) -> None:
     # The cores are shared out as processes already. Before numpy: what is called may bring it in as it is unpickled.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _end_with_parent()
+    Finalize(None, _leave, exitpriority=LAST)
     begin: Callable[[], None] | None = pickle.loads(pickled)
     if begin is not None:
         begin()
+
+
+def _leave() -> None:
+    """In a process of the pool that is through, last: ends it at once, and does not first undo its imports.
+
+    What was to be done at its end is done: matplotlib removes its folder where it had to make one for itself.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # it was closed, or there is none
+            stream.flush()
+    os._exit(0)
 
 
 def _end_with_parent() -> None:
