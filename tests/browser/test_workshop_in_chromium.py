@@ -237,6 +237,41 @@ def test_the_pictures_are_drawn(page: Page) -> None:
     assert page.locator("#staleness rect").count() >= 3
 
 
+SHAPES = """() => ['curve', 'batch', 'staleness'].map((id) =>
+  [by(id).getAttribute('viewBox'), ...[...by(id).querySelectorAll('*')].map((one) => [
+    one.localName, one.parentNode.localName, one.childElementCount ? '' : one.textContent,
+    [...one.attributes].map(({ name, value }) => `${name}=${value}`).sort(),
+  ])])"""
+ANEW = """() => {
+  for (const id of ['curve', 'batch', 'staleness']) by(id).replaceChildren();
+  drawCurve(by('curve'), workshop.curve.lines, setting());
+  drawBatch(by('batch'), workshop.point.batch);
+  drawStaleness(by('staleness'), workshop.point.modes.async.staleness.at_start);
+}"""
+
+
+def test_pictures_made_of_earlier_ones_are_those_drawn_on_an_empty_page(page: Page) -> None:
+    """Each setting has other shapes than the one before: more, fewer, of other kinds, with other attributes."""
+    seen = []
+    for changes in (
+        {"workers": 256, "batch_size": 256, "update_s": 0},
+        {"update_s": 120},  # unstable, and the update is drawn
+        {"workers": 8, "batch_size": 32, "max_staleness": 1},  # several trajectories in a row
+        {"median": 120, "sigma": 1.5, "workers": 1, "batch_size": 256},  # no batch is complete, nothing is trained on
+        {"workers": 256, "batch_size": 1, "max_staleness": -1, "median": 5},  # stale far beyond the last bar
+        {"sigma": 0, "batch_size": 64, "workers": 64, "update_s": 15},
+    ):
+        for name, value in changes.items():
+            page.locator(f"#{name}").fill(str(value))
+        settled(page)
+        kept = page.evaluate(SHAPES)
+        page.evaluate(ANEW)
+        assert page.evaluate(SHAPES) == kept
+        seen.append(kept)
+    assert all(one != other for one, other in itertools.pairwise(seen))
+    assert "No batch was complete" in str(seen[3])
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390, 360])
 def test_no_screen_scrolls_sideways(browser: Browser, url: str, scheme: str, width: int, tmp_path: Path) -> None:

@@ -1,19 +1,49 @@
 "use strict";
-// Pictures as SVG: each function clears its element and draws it anew. All text is set as text.
+// Pictures as SVG: each function draws its element anew. All text is set as text.
+//
+// A slider that is dragged draws almost the same shapes again: what an earlier picture has at a place is used once more
+// where it is of the same kind, and only what differs is set, which costs a browser far less than new elements.
 
 const SVG = "http://www.w3.org/2000/svg";
+const set = new WeakMap(); // of each element: the attributes and the text it has
+const next = new WeakMap(); // of each parent: what the earlier picture has where the next shape goes
 
 function put(parent, tag, attributes, text) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  parent.appendChild(made);
+  let made = next.get(parent) ?? null;
+  if (made?.localName !== tag) {
+    const old = made;
+    made = document.createElementNS(SVG, tag);
+    set.set(made, { attributes: {}, text: undefined });
+    if (old) old.replaceWith(made);
+    else parent.appendChild(made);
+  }
+  next.set(parent, made.nextElementSibling);
+  change(made, attributes, text);
+  next.set(made, made.firstElementChild);
   return made;
 }
 
-function blank(svg, width, height) {
-  svg.replaceChildren();
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+function change(made, attributes, text) {
+  const has = set.get(made);
+  for (const name of Object.keys(has.attributes)) if (!(name in attributes)) made.removeAttribute(name);
+  for (const [name, value] of Object.entries(attributes)) if (has.attributes[name] !== value) made.setAttribute(name, value);
+  has.attributes = attributes;
+  if (has.text !== text) made.textContent = text ?? "";
+  has.text = text;
+}
+
+function begin(svg, width, height) {
+  const box = `0 0 ${width} ${height}`;
+  if (svg.getAttribute("viewBox") !== box) svg.setAttribute("viewBox", box);
+  next.set(svg, svg.firstElementChild);
+}
+
+// What an earlier picture had beyond the last shape goes.
+function finish(svg) {
+  for (let left = next.get(svg), after; left; left = after) {
+    after = left.nextElementSibling;
+    left.remove();
+  }
 }
 
 // A round number at or above `most`, and how far apart the ticks below it are.
@@ -29,12 +59,19 @@ function plain(value) {
   return Number(value.toPrecision(6)).toString();
 }
 
+// Whether the curve has little room. Asked when the window changes, not at each picture: to answer, a browser lays out
+// the whole page.
+let narrow = false;
+
+function measure(svg) {
+  narrow = svg.clientWidth > 0 && svg.clientWidth < 560;
+}
+
 function drawCurve(svg, lines, setting) {
-  const narrow = svg.clientWidth > 0 && svg.clientWidth < 560;
   const width = narrow ? 560 : 1080;
   const height = narrow ? 320 : 300;
   const left = 44, right = width - (narrow ? 14 : 110), top = 12, bottom = height - 40;
-  blank(svg, width, height);
+  begin(svg, width, height);
   const values = Object.values(lines).flat().flatMap((p) => [p.updates_per_hour, p.long_run]).filter((v) => v !== null);
   const { top: most, step } = ticks(Math.max(...values, 1), 5);
   const widest = Math.max(...lines.async.map((p) => p.sigma));
@@ -73,14 +110,16 @@ function drawCurve(svg, lines, setting) {
       put(svg, "text", { x: x(first.sigma) + 8, y: above < top + 12 ? above + 26 : above, class: `${name}-name` }, mode);
     }
   }
+  finish(svg);
 }
 
 // A row per worker, in the order in which they come to rest: what is grey is a worker that waits, and nothing else.
 function drawBatch(svg, batch) {
   const width = 540, height = 300, left = 4, right = width - 4, top = 4, bottom = height - 40;
-  blank(svg, width, height);
+  begin(svg, width, height);
   if (!batch.bars.length || !(batch.ends_s > 0)) {
     put(svg, "text", { x: left, y: 24 }, "No batch was complete in that time.");
+    finish(svg);
     return;
   }
   const whole = batch.ends_s + batch.update_s;
@@ -107,13 +146,15 @@ function drawBatch(svg, batch) {
   const { step } = ticks(whole, 5);
   for (let t = 0; t <= whole; t += step) put(svg, "text", { x: x(t), y: bottom + 18, "text-anchor": t ? "middle" : "start" }, `${plain(t)} s`);
   put(svg, "text", { x: left, y: height - 4 }, "a row is a worker; blue: a trajectory; grey: it waits for the slowest; green: the update");
+  finish(svg);
 }
 
 function drawStaleness(svg, shares) {
   const width = 540, height = 200, left = 40, right = width - 4, top = 18, bottom = height - 40;
-  blank(svg, width, height);
+  begin(svg, width, height);
   if (!shares.length) {
     put(svg, "text", { x: left, y: 24 }, "Nothing was trained on in that time.");
+    finish(svg);
     return;
   }
   // The far end in one bar: a straggler or two would squeeze all the others.
@@ -145,4 +186,5 @@ function drawStaleness(svg, shares) {
   }
   put(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
   put(svg, "text", { x: left, y: height - 6 }, "versions behind, when its batch is taken");
+  finish(svg);
 }

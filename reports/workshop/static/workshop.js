@@ -158,7 +158,11 @@ by("another-hour").addEventListener("click", () => {
 let resized = 0;
 window.addEventListener("resize", () => {
   cancelAnimationFrame(resized);
-  resized = requestAnimationFrame(() => lines && drawCurve(by("curve"), lines, setting()));
+  resized = requestAnimationFrame(() => {
+    measure(by("curve"));
+    if (lines) drawCurve(by("curve"), lines, setting());
+  });
 });
+measure(by("curve"));
 form.reset(); // a reload keeps sliders where they were in some browsers
 changed();

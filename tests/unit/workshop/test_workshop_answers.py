@@ -251,6 +251,26 @@ def test_a_connection_that_is_reset_is_no_traceback(capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_no_answer_waits_for_an_acknowledgement():
+    """Head and body are sent one after the other: the second may not wait (RFC 896) until the first was received."""
+    accepted = []
+
+    class Noted(Server):
+        def get_request(self):
+            found = super().get_request()
+            accepted.append(found[0])
+            return found
+
+    with Noted(0) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with socket.create_connection(server.server_address[:2], timeout=60) as connection:
+            connection.sendall(b"GET /workshop.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 200 ")  # and it is kept open
+            assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        thread.join(10)
+
+
 def test_a_defect_of_the_server_is_told(capfd):
     with Server(0) as server:
         try:
