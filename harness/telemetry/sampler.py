@@ -11,9 +11,8 @@ import select
 import signal
 import stat
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from harness.protocol.recorder import EVENTS_VARIABLE, Recorder, RecorderFullErr
 from harness.telemetry.cadence import Stop
 from harness.telemetry.description import Description
 from harness.telemetry.engines.beside import EngineScraper
+from harness.telemetry.opening import Opening
 
 if TYPE_CHECKING:
     from harness.telemetry.library import Nvml
@@ -76,35 +76,6 @@ class Signals:
         return True
 
 
-class Opening(threading.Thread):
-    """Opens NVML in a thread, because a sick driver can hold that call for ever."""
-
-    def __init__(self, report: Callable[[str, str, str], None]) -> None:
-        super().__init__(name="open-nvml", daemon=True)
-        self._report = report
-        self.nvml: Nvml | None = None
-        self.gpus: list[Gpu] = []
-        self.bad: list[tuple[int, str]] = []
-        self.reason: str | None = None
-
-    def run(self) -> None:
-        """Sets `nvml` and `gpus`, or `reason`."""
-        try:
-            from harness.telemetry.library import Nvml, NvmlError
-        except ImportError as error:  # on a node, the sampler runs on the framework's Python
-            self.reason = f"the Python of this sampler has no nvidia-ml-py ({error})"
-            return
-
-        try:
-            nvml = Nvml()
-            self.gpus, self.bad = nvml.gpus(self._report)
-            self.nvml = nvml
-            if not self.gpus:
-                self.reason = "NVML lists no usable GPU"
-        except NvmlError as error:
-            self.reason = str(error)
-
-
 class Sampler:
     """One sampler process."""
 
@@ -147,9 +118,8 @@ class Sampler:
             if signals.wait(0.01):
                 break
         silent = opening.is_alive()
-        nvml = None if silent else opening.nvml
-        versions = {} if nvml is None else {"driver": nvml.driver, "nvml": nvml.version}
-        hello = make_hello(self.run_id, "sampler", versions=versions)
+        gpus = [] if silent else opening.gpus
+        hello = make_hello(self.run_id, "sampler", versions=opening.versions)
         self._recorder = Recorder(self.events / f"{hello.host}-{hello.pid}.jsonl", hello)
         self._start_engines()
 
@@ -159,22 +129,22 @@ class Sampler:
         reason = opening.reason
         if silent:
             reason = f"NVML did not answer within {OPEN_TIMEOUT_S:g} s, or before the sampler was told to stop"
-        self.metric("telemetry.gpus", float(0 if silent else len(opening.gpus)), "GPUs", {"reason": reason})
+        self.metric("telemetry.gpus", float(len(gpus)), "GPUs", {"reason": reason})
         rng = random.Random()
         description = Description(self.out, hello.host)
         ended = True
-        for index, why in opening.bad:
+        for index, why in () if silent else opening.bad:
             from harness.telemetry.nvml import GpuLostError
 
             self._fail(GpuLostError(f"GPU {index} does not answer: {why}"))
-        if not opening.gpus:
+        if not gpus:
             self._describe_none(description)
-        if nvml is not None:
-            ended = self._with_gpus(nvml, opening.gpus, segment, hello, description, rng, signals)
+        if opening.imported and (silent or opening.nvml is not None):
+            ended = self._with_gpus(opening, gpus, segment, hello, description, rng, signals, late=silent)
         else:
             self._say_ready()
             self._host_loop(segment, hello.host, rng, signals)
-        return self._end(segment, signals, nvml if ended else None)
+        return self._end(segment, signals, opening.nvml if ended else None)
 
     def metric(self, name: str, value: float | None, unit: str, labels: Mapping[str, Scalar]) -> None:
         """Records a number; a full disk is told once on standard error and does not end the sampling."""
@@ -183,17 +153,31 @@ class Sampler:
 
     def _with_gpus(
         self,
-        nvml: "Nvml",
+        opening: Opening,
         gpus: "list[Gpu]",
         segment: "Segment",
         hello: Hello,
         description: Description,
         rng: random.Random,
         signals: Signals,
+        *,
+        late: bool,
     ) -> bool:
+        """`late`: NVML is not open yet; what it then lists is sampled from that moment on."""
         from harness.telemetry.watch import GpuWatch
 
-        host, add = hello.host, segment.add
+        host, add, versions = hello.host, segment.add, dict(hello.versions)
+
+        def find(known: Container[str]) -> "Sequence[Gpu]":
+            nonlocal late
+            ended = not opening.is_alive()
+            found = opening.others(known)
+            if late and ended:
+                late = False
+                versions.update(opening.versions)
+                self.metric("telemetry.gpus", float(len(found)), "GPUs", {"reason": opening.reason})
+                self._say_ready()
+            return found
 
         def emit(uuid: str, reading: "Timed") -> None:
             begin, end, values = reading
@@ -213,10 +197,10 @@ class Sampler:
             metric=self.metric,
             fail=self._fail,
             description=description,
-            versions=hello.versions,
+            versions=versions,
             rng=rng,
-            ready=self._say_ready,
-            find=lambda known: nvml.others(known, self._unsupported),
+            ready=(lambda: None) if late else self._say_ready,  # else once it is open, as long as anyone waits
+            find=find,
             alarm=_alarm_in,
         )
         signals.alarmed = watch.look

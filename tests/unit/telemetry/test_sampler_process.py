@@ -105,6 +105,21 @@ def test_sigterm_ends_a_sampler_whose_driver_does_not_answer_at_all(sampler):
     assert running.end() == 0
 
 
+def test_a_driver_that_takes_long_to_open_is_sampled_from_then_on(sampler, tmp_path):
+    """As one does that has to initialise eight GPUs first; until then it is not said to be ready."""
+    ready = tmp_path / "ready"
+    running = sampler("* gpus 2\n* latency_us.init 14000000\n", more=("--ready", str(ready)))
+    running.wait_for(lambda: running.metrics("telemetry.gpus"))
+    assert "did not answer" in running.metrics("telemetry.gpus")[0].labels["reason"]
+    assert not ready.exists()
+    running.wait_until_sampling(0, 1)
+    running.wait_for(lambda: all("driver" in gpu for gpu in running.gpus().values()) and running.gpus())
+    assert ready.exists()
+    assert running.end() == 0
+    assert [told.value for told in running.metrics("telemetry.gpus")] == [0.0, 2.0]
+    assert not running.failures()
+
+
 def test_end_of_standard_input_ends_it_and_ctrl_c_does_not(sampler):
     running = sampler("* gpus 1\n")
     running.wait_until_sampling(0)
