@@ -34,7 +34,9 @@ class HostReader:
         now = self._cpu_times()
         total, idle = (after - before for after, before in zip(now, self._before, strict=True))
         busy_share = None
-        if total >= SHORTEST_CPU_S * TICKS_PER_S * self._cpus:
+        if total < 0:  # a CPU was taken away, with its times: the share begins anew
+            self._before = now
+        elif total >= SHORTEST_CPU_S * TICKS_PER_S * self._cpus:
             busy_share = min(1.0, max(0.0, 1.0 - idle / total))
             self._before = now
         received, sent = self._network()

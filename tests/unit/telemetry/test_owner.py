@@ -73,3 +73,24 @@ def test_host_readings_are_ratios_and_bytes():
     assert first["cpu_ratio"] is None or 0 <= first["cpu_ratio"] <= 1
     assert first["host_memory_used_bytes"] > 1_000_000
     assert load_ratio() >= 0
+
+
+def test_the_share_of_the_cpus_begins_anew_where_one_was_taken_away(tmp_path):
+    """Its times go with it: what is busy from then on is not set against what they were."""
+
+    def spent(user, idle):
+        numbers = " ".join(str(number) for number in (user, 0, 0, idle, 0, 0, 0, 0, 0, 0))
+        (tmp_path / "stat").write_text(f"cpu  {numbers}\ncpu0 {numbers}\n")
+
+    (tmp_path / "self" / "net").mkdir(parents=True)
+    (tmp_path / "self" / "net" / "dev").write_text("Inter-|\n face |\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 4 kB\nMemFree: 1 kB\nMemAvailable: 2 kB\n")
+    second = 10_000_000  # of many CPUs, in ticks
+    spent(3 * second, 9 * second)
+    reader = HostReader(tmp_path)
+    spent(2 * second, 6 * second)
+    assert reader.read()["cpu_ratio"] is None
+    spent(2 * second + second // 2, 6 * second + second // 2)
+    assert reader.read()["cpu_ratio"] == 0.5
+    spent(3 * second + second // 2, 6 * second + second // 2)
+    assert reader.read()["cpu_ratio"] == 1.0
