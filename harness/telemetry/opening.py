@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from harness.telemetry.library import Nvml
     from harness.telemetry.nvml import Gpu
 
+OLD = "the Python of this sampler has an nvidia-ml-py that is too old"
+
 
 class Opening(threading.Thread):
     """Opens NVML, and finds the GPUs. Half a minute is usual for eight GPUs that nothing keeps initialised."""
@@ -33,6 +35,9 @@ class Opening(threading.Thread):
         except ImportError as error:  # on a node, the sampler runs on the framework's Python
             self.reason = f"the Python of this sampler has no nvidia-ml-py ({error})"
             return
+        except AttributeError as error:
+            self.reason = f"{OLD} ({error})"
+            return
 
         self.imported = True
         try:
@@ -43,6 +48,8 @@ class Opening(threading.Thread):
             self.nvml = nvml
         except NvmlError as error:
             self.reason = str(error)
+        except AttributeError as error:
+            self.reason = f"{OLD} ({error})"
 
     def others(self, known: Container[str]) -> Sequence["Gpu"]:
         """GPUs that answer now and whose UUID is not in `known`; none as long as NVML is not open."""
