@@ -9,12 +9,13 @@ import numpy as np
 from harness.protocol.errors import SpecError
 from results.planner import draws
 from results.planner import kernel as k
-from results.planner.model import Bound, Composed, InFlight, Mode, Order, Scenario, expected_trajectories
+from results.planner.model import Bound, Composed, InFlight, Mode, Order, Scenario, expected_trajectories, mean_of
 
 CHUNK = 1 << 16  # trajectories drawn at a time; results do not depend on it
 SMALL_CHUNK = 1 << 12
 MOST_TURN_DRAWS = 1 << 20  # of a chunk
 FIRST_UPDATES = 1 << 12
+FIRST_GROUPS = 1 << 13
 MOST_UPDATES_AT_ONCE = 1 << 18
 
 # The kernel's arguments after `first`, in its order.
@@ -38,8 +39,11 @@ class Arrays:
 
     def make(self, name: str, size: int, kind: Any, value: float = 0) -> None:
         """A new array, filled."""
-        self.zeros[name] = kind(0).item()
-        self.by_name[name] = [kind(value).item()] * size if self.use_lists else np.full(size, value, dtype=kind)
+        if self.use_lists:
+            self.zeros[name] = kind(0).item()
+            self.by_name[name] = [kind(value).item()] * size
+        else:
+            self.by_name[name] = np.full(size, value, dtype=kind) if value else np.zeros(size, dtype=kind)
 
     def put(self, name: str, values: Any) -> None:
         """An array with these values."""
@@ -56,8 +60,8 @@ class Arrays:
             self.by_name[name] = new
 
     def numpy(self, name: str, kind: Any) -> Any:
-        """An array as numpy's."""
-        return np.array(self.by_name[name], dtype=kind)
+        """An array as numpy's; it may be the one the loop works on."""
+        return np.asarray(self.by_name[name], dtype=kind)
 
 
 def plain(scenario: Scenario) -> bool:
@@ -83,8 +87,8 @@ class State:
         self.stride = 2 * self.most_turns - 1
         chunk = SMALL_CHUNK if use_lists else CHUNK
         # No more than are likely to be played, and a few: a short simulation is not to wait for draws it never uses.
-        likely = 1.05 * expected_trajectories(scenario) + scenario.pools.workers
-        self.chunk = max(16, int(min(chunk, MOST_TURN_DRAWS // self.stride, likely)))
+        self.likely = 1.05 * expected_trajectories(scenario) + scenario.pools.workers
+        self.chunk = max(16, int(min(chunk, MOST_TURN_DRAWS // self.stride, self.likely)))
         self.first = 0
         self._prepare()
 
@@ -149,7 +153,8 @@ class State:
             arrays.make(name, 0, np.int64)
         for name in ("free_groups", "queue", "queue_key"):
             arrays.make(name, 0, np.int64)
-        self.more_groups(workers + started + 2)
+        pile = int(min(FIRST_GROUPS, self.likely / group)) if rule == k.FREE else 0  # without a bound they may pile up
+        self.more_groups(max(workers + started + 2, pile))
         arrays.make("held", scenario.batch_size, np.int64)
         arrays.make("taken_s", 0, np.float64)
         arrays.make("ended_s", 0, np.float64)
@@ -206,6 +211,10 @@ class State:
         count = min(max(have, FIRST_UPDATES), MOST_UPDATES_AT_ONCE)
         if scenario.horizon_updates is not None and not have:
             count = min(MOST_UPDATES_AT_ONCE, scenario.horizon_updates + 1)
+        elif scenario.horizon_s is not None and not have:
+            busy_s = sum(map(mean_of, (pools.offload, pools.logprob, pools.train)))
+            likely = self.likely / scenario.trajectories_per_step
+            count = min(count, 16 + int(min(likely, 1.05 * scenario.horizon_s / busy_s if busy_s else likely)))
         drawn = [
             draws.seconds(law, scenario.seed, stream, have, count)
             for law, stream in (
