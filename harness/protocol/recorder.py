@@ -4,6 +4,7 @@ A line is written with a single unbuffered write; a background thread fsyncs wha
 killed process loses nothing and a crashed host at most the last second. Where nothing is written it does not wake up.
 """
 
+import errno
 import json
 import os
 import socket
@@ -35,6 +36,8 @@ from harness.protocol.events import (
 
 FSYNC_PERIOD_S = 1.0
 CLOSED = -1  # no descriptor: that of a closed file may soon be another file's, which a late line must not get into
+# A sync that fails so has lost what was written; the kernel says it once, and later syncs succeed (fsync(2)).
+NOT_WRITTEN = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
 EVENTS_VARIABLE = "BENCH_EVENTS"
 RUN_DIR_VARIABLE = "BENCH_RUN_DIR"  # the run's folder, where the events' own lies elsewhere
@@ -95,6 +98,7 @@ class Recorder:
         self.cost_ns = 0
         self._steps_only = os.environ.get(DETAIL_VARIABLE) == "steps"
         self._closed = threading.Event()
+        self._unwritten: OSError | None = None  # a sync said that lines are lost
         self._unsynced = False  # something was written, or it was closed: the thread that syncs knows
         self._to_sync = threading.Lock()  # free for that thread as soon as there is something for it
         self._to_sync.acquire()
@@ -301,6 +305,8 @@ class Recorder:
             # A line cut by a full disk is ended first, so that it costs itself and not its successor.
             data = (("\n" if self._torn else "") + line + "\n").encode()
             try:
+                if self._unwritten is not None:
+                    raise OSError(self._unwritten.errno, self._unwritten.strerror)
                 written = os.write(self._fd, data)
             except OSError as error:
                 self.lost_events += 1
@@ -328,8 +334,10 @@ class Recorder:
                 return
             try:
                 os.fsync(self._fd)
-            except OSError:
-                return  # closed under us, or a descriptor that cannot sync: writes themselves still report errors
+            except OSError as error:
+                if error.errno in NOT_WRITTEN:
+                    self._unwritten = error  # for the next line: this thread can't stop the run
+                return  # else closed under us, or a descriptor that cannot sync: writes themselves still report errors
 
 
 def make_hello(

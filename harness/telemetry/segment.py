@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from harness.protocol.recorder import NOT_WRITTEN
 from harness.telemetry.batches import Batches
 from harness.telemetry.cadence import Stop
 
@@ -86,6 +87,7 @@ class Segment:
         self.rows = 0
         self.lost_rows = 0
         self._write(SCHEMA.serialize().to_pybytes())
+        self._unwritten: OSError | None = None  # a sync said that rows are lost
         self._closed = Stop()
         self._syncer = threading.Thread(target=self._sync_forever, name="segment-fsync", daemon=True)
         self._syncer.start()
@@ -102,13 +104,19 @@ class Segment:
         """Writes the rows kept so far as one batch.
 
         Raises:
-            OSError: the file cannot grow. The rows are dropped and counted in `lost_rows`; the file stays readable.
+            OSError: the file cannot grow. The rows are dropped and counted in `lost_rows`; the file stays readable. Or
+                some of those before did not get to the disk, no one knows which.
             ValueError: rows do not fit their columns. They are dropped and counted; the others are written.
         """
         pending = self._pending
         blocks = [pending.popleft() for _ in range(len(pending))]  # others append meanwhile
-        if not blocks:
-            return
+        if blocks:
+            self._put_fitting(blocks)
+        unwritten, self._unwritten = self._unwritten, None
+        if unwritten is not None:
+            raise OSError(unwritten.errno, f"cannot write to {self.path}: rows are lost: {unwritten.strerror}")
+
+    def _put_fitting(self, blocks: Sequence[Block]) -> None:
         try:
             self._put(blocks)
         except ValueError as error:
@@ -171,7 +179,10 @@ class Segment:
         while not self._closed.wait(FSYNC_PERIOD_S):
             try:
                 os.fdatasync(self._fd)  # and the file's size, which it can't be read without
-            except OSError:
+            except OSError as error:
+                if error.errno in NOT_WRITTEN:
+                    self._unwritten = error  # for the next flush, which someone waits for
+                    continue
                 return  # a descriptor that cannot sync: writes themselves still report errors
 
 

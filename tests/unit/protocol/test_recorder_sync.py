@@ -1,5 +1,6 @@
 """What a recorder wrote is made durable within a period, and a process that writes nothing is not woken up for it."""
 
+import errno
 import os
 import threading
 import time
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.protocol import recorder as module
-from harness.protocol.recorder import Recorder, make_hello
+from harness.protocol.recorder import Recorder, RecorderFullError, make_hello
 
 HANG_S = 30.0
 PERIOD_S = 0.05
@@ -120,3 +121,29 @@ def test_a_recorder_that_is_shut_just_before_a_sync_has_its_thread_end(tmp_path,
     thread.join(HANG_S)
     os.close(*shut)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("number", "lost"), [(errno.EIO, True), (errno.EDQUOT, True), (errno.EINVAL, False)])
+def test_that_a_sync_lost_lines_is_told_by_the_next_ones(tmp_path, synced, monkeypatch, number, lost):
+    """The kernel says so once, to the thread that syncs, and the sync at the end succeeds."""
+    failing = [OSError(number, os.strerror(number))]
+    fsync = module.os.fsync
+
+    def once(fd):
+        if failing:
+            raise failing.pop()
+        fsync(fd)
+
+    monkeypatch.setattr(module.os, "fsync", once)
+    recorder = Recorder(tmp_path / "e.jsonl", make_hello("run-1", "controller"))
+    (thread,) = [one for one in threading.enumerate() if one.name == "bench-fsync"]
+    thread.join(HANG_S)
+    assert not failing
+    for _ in range(2):
+        if lost:
+            with pytest.raises(RecorderFullError, match=r"e\.jsonl"):
+                recorder.metric("a", 1.0)
+        else:
+            recorder.metric("a", 1.0)
+    assert recorder.lost_events == 2 * lost
+    recorder.shut()

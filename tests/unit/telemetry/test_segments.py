@@ -1,8 +1,11 @@
 """Segments as they are written and as they are read, whole, cut, damaged or on a full disk."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.telemetry import segment as module
 from harness.telemetry.description import Description
 from harness.telemetry.segment import END_OF_STREAM, SCHEMA, Segment
 from results.samples import read_gpus, read_samples, read_segments
@@ -242,3 +246,32 @@ def test_of_rows_that_came_together_only_those_that_do_not_fit_are_dropped(tmp_p
     assert (segment.rows, segment.lost_rows) == (2, 1)
     found = [(row["gpu"], row["mono_ns"], row["power_instant_watts"]) for row in read_samples(tmp_path).to_pylist()]
     assert found == [("GPU-1", 1, 1.5), ("GPU-3", 3, 3.5)]
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])
+def test_rows_that_a_sync_says_are_lost_are_told_once_by_a_flush_that_is_made_all_the_same(
+    tmp_path, monkeypatch, number, told
+):
+    """The kernel says so once, to whoever syncs first: a thread that no one asks."""
+    synced = threading.Event()
+
+    def fdatasync(_fd):
+        if synced.is_set():
+            return
+        synced.set()
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module, "FSYNC_PERIOD_S", 0.01)
+    monkeypatch.setattr(module.os, "fdatasync", fdatasync)
+    segment = Segment(tmp_path / "a.arrows")
+    assert synced.wait(30)
+    segment._syncer.join(0.5)  # until it has taken that in, or ended
+    segment.append({"host": "h", "gpu": None, "mono_ns": 1})
+    if told:
+        with pytest.raises(OSError, match="rows are lost"):
+            segment.flush()
+    else:
+        segment.flush()
+    segment.append({"host": "h", "gpu": None, "mono_ns": 2})
+    segment.close()
+    assert read_samples(tmp_path)["mono_ns"].to_pylist() == [1, 2]
