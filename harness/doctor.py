@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from adapters.base import Adapter, Environment, adapter_names, load_adapter
+from adapters.base import Adapter, BrokenAdapter, Environment, load_adapters
 from harness.cache import cache_folder
 from harness.envs import known_environments, locate
 from harness.envs.pythons import find_python
@@ -70,10 +70,10 @@ class Facts:
 
 def diagnose() -> list[Check]:
     """Every check of this machine, machine first, then each framework x placement x device. Takes a second or two."""
-    environments = known_environments()
-    adapters = [load_adapter(name) for name in adapter_names()]
+    adapters, broken = load_adapters()
+    environments = known_environments(adapters)
     facts = look(environments)
-    return [*judge_machine(facts, environments), *judge_frameworks(facts, adapters)]
+    return [*judge_machine(facts, environments), *judge_frameworks(facts, adapters), *judge_broken(broken)]
 
 
 def look(environments: Sequence[Environment]) -> Facts:
@@ -145,6 +145,20 @@ def judge_machine(facts: Facts, environments: Sequence[Environment]) -> list[Che
             needed="runs on GPUs (offload sets NUMA affinity)",
             action="" if facts.libnuma else "apt install libnuma-dev (numactl-devel)",
         ),
+    ]
+
+
+def judge_broken(broken: Sequence[BrokenAdapter]) -> list[Check]:
+    """One failed check per adapter that is installed and can't be used. Pure."""
+    return [
+        Check(
+            name=f"adapter {one.name}",
+            ok=False,
+            found="not usable",
+            needed="an adapter as bench asks for it",
+            action=one.problem,
+        )
+        for one in broken
     ]
 
 

@@ -41,6 +41,7 @@ class AReaL:
     name = "areal"
     framework_version = "1.0.4"
     phases: Mapping[str, Phase | None] = PHASES
+    computes = True
     verified_on: Mapping[tuple[str, str], str] = {
         (placement.value, device.value): (
             "2026-11-29, 2-core CPU" if device is Device.CPU else f"{NEVER_ON_GPU} (configuration validated)"
@@ -48,6 +49,10 @@ class AReaL:
         for placement in Placement
         for device in Device
     }
+
+    def engines(self, device: Device) -> tuple[str, ...]:
+        """vLLM; on GPUs SGLang too."""
+        return ENGINES if device is Device.CUDA else ENGINES[:1]
 
     def environment(self, device: Device, engine: str) -> Environment | None:
         """The virtual environment with AReaL's pins for that device and engine."""

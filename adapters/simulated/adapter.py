@@ -19,6 +19,7 @@ class SimulatedAdapter:
 
     name: str = "simulated"
     framework_version: str = "simulated 2"
+    computes = False
     phases: Mapping[str, Phase | None] = {
         "step": None,
         "trajectory": None,
@@ -44,6 +45,10 @@ class SimulatedAdapter:
         for placement in Placement
         for device in Device
     }
+
+    def engines(self, device: Device) -> tuple[str, ...]:
+        """None: waits stand for what an engine does."""
+        return ("none",)
 
     def environment(self, device: Device, engine: str) -> Environment | None:
         """None: the harness's own Python runs it."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from adapters.base import Environment, Launch
-from adapters.skyrl.environment import environment
+from adapters.skyrl.environment import ENGINE, environment
 from adapters.skyrl.fairness import fairness
 from adapters.skyrl.overrides import overrides
 from adapters.skyrl.phases import PHASES
@@ -37,6 +37,7 @@ class SkyRL:
     name = "skyrl"
     framework_version = "0.4.0"
     phases: Mapping[str, Phase | None] = PHASES
+    computes = True
     verified_on: Mapping[tuple[str, str], str] = {
         (placement.value, device.value): (
             "2026-11-29, 2-core CPU" if device is Device.CPU else f"{NEVER_ON_GPU} (configuration validated)"
@@ -44,6 +45,10 @@ class SkyRL:
         for placement in Placement
         for device in Device
     }
+
+    def engines(self, device: Device) -> tuple[str, ...]:
+        """vLLM, the one that SkyRL is run with here."""
+        return (ENGINE,)
 
     def environment(self, device: Device, engine: str) -> Environment | None:
         """The virtual environment with SkyRL's pins for that device."""

@@ -57,6 +57,7 @@ class Verl:
     name = "verl"
     framework_version = "0.9.1"
     phases: Mapping[str, Phase | None] = PHASES
+    computes = True
     verified_on: Mapping[tuple[str, str], str] = {
         (placement.value, device.value): (
             "2026-11-29, 2-core CPU" if device is Device.CPU else f"{NEVER_ON_GPU} (configuration validated)"
@@ -64,6 +65,10 @@ class Verl:
         for placement in Placement
         for device in Device
     }
+
+    def engines(self, device: Device) -> tuple[str, ...]:
+        """vLLM; on GPUs SGLang too, and on CPU transformers, which is what vLLM means there."""
+        return GPU_ENGINES if device is Device.CUDA else (GPU_ENGINES[0], CPU_ENGINE)
 
     def environment(self, device: Device, engine: str) -> Environment | None:
         """The virtual environment with verl's pins for that device and engine."""

@@ -17,13 +17,13 @@ def announcement(resolved: Resolved, adapter: Adapter) -> str:
     rows = [
         ("framework", f"{framework_line(adapter)}, {spec.placement.value}, {_pools(spec)}"),
         ("work", _work(spec)),
-        ("model", model_line(spec)),
+        ("model", model_line(spec, adapter)),
         *(("chosen", note) for note in resolved.notes),
         ("environment", environment_line(resolved, adapter)),
     ]
     seen = adapter.verified_on.get((spec.placement.value, spec.device.value), "never")
     rows.append(("verified on", seen))
-    if spec.device is Device.CPU and spec.framework != "simulated":
+    if spec.device is Device.CPU and adapter.computes:
         rows.append(("note", "on CPU this is a functional check: its times say nothing about GPUs"))
     if spec.overrides or spec.as_shipped:
         rows.append(("non-standard", "overrides or --as-shipped: the report labels such a run, and so must you"))

@@ -44,10 +44,14 @@ def create(framework: str, device: str | None, engine: str | None) -> None:
 @command.command("list")
 def list_() -> None:
     """List what is built, and what could be."""
+    from adapters.base import load_adapters
     from harness import envs
     from harness.cache import cache_folder
 
-    found = envs.list_environments()
+    adapters, broken = load_adapters()
+    for one in broken:
+        click.echo(f"left out: {one.problem}", err=True)
+    found = envs.list_environments(envs.known_environments(adapters))
     rows = [
         (
             row.name,
@@ -132,9 +136,20 @@ def _what_was_shared(row: "ShareReport") -> str:
 def _environment(framework: str, device: str | None, engine: str | None) -> "Environment | None":
     """The environment that a run of these would use; None for bench's own Python."""
     from adapters.base import load_adapter
-    from harness.specs import resolve
+    from harness.protocol.errors import SpecError
+    from harness.protocol.spec import Placement
+    from harness.specs import Machine, probe_machine, resolve
 
-    # Any placement will do: environments are per framework, device and engine.
-    flags = {"framework": framework, "placement": "colocated", "device": device, "engine": engine}
-    spec = resolve(flags).spec
-    return load_adapter(framework).environment(spec.device, spec.engine)
+    if device in (None, "auto"):
+        device = "cuda" if probe_machine().gpus else "cpu"
+    refused: SpecError | None = None
+    for placement in Placement:  # any will do: environments are per framework, device and engine
+        flags = {"framework": framework, "placement": placement.value, "device": device, "engine": engine}
+        try:
+            spec = resolve(flags, machine=Machine()).spec  # of a node: what it lacks is no reason not to build
+        except SpecError as error:
+            refused = refused or error
+            continue
+        return load_adapter(framework).environment(spec.device, spec.engine)
+    assert refused is not None
+    raise refused

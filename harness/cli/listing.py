@@ -23,17 +23,23 @@ def command(what: str | None, runs_dir: Path) -> None:
 
 def frameworks_table() -> str:
     """Frameworks x placements x devices: possible, or why not, and where each cell was last seen to work."""
-    from adapters.base import adapter_names, load_adapter
+    from adapters.base import load_adapters
     from harness.cli.announce import framework_line
+    from harness.protocol.errors import SpecError
     from harness.protocol.spec import Device, Placement
     from harness.specs import default_spec
 
     rows = []
-    for name in adapter_names():
-        adapter = load_adapter(name)
+    adapters, broken = load_adapters()
+    for one in broken:
+        click.echo(f"left out: {one.problem}", err=True)
+    for adapter in adapters:
         for placement in Placement:
             for device in Device:
-                reason = adapter.supports(default_spec(name, placement, device))
+                try:
+                    reason = adapter.supports(default_spec(adapter.name, placement, device))
+                except SpecError as error:  # another distribution's adapter failed
+                    reason = str(error)
                 seen = adapter.verified_on.get((placement.value, device.value), "never")
                 rows.append(
                     (

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from adapters.base import Adapter
@@ -27,7 +28,7 @@ def preflight(spec: RunSpec, adapter: Adapter) -> list[str]:
         EnvError: pip does not find a pin, or the disk is too small; says what to do.
     """
     said = check_scorer(spec, adapter)
-    check_model_room(spec)
+    check_model_room(spec, adapter)
     return [*([] if said is None else [said]), *_check_pins(spec, adapter)]
 
 
@@ -39,9 +40,13 @@ def start_checks(spec: RunSpec, adapter: Adapter) -> tuple[list[str], list[str]]
     """
     problems: list[str] = []
     unchecked: list[str] = []
-    for check in (lambda one: check_machine(one, probe_machine()), check_model_room):
+    checks: tuple[Callable[[], None], ...] = (
+        lambda: check_machine(spec, probe_machine()),
+        lambda: check_model_room(spec, adapter),
+    )
+    for check in checks:
         try:
-            check(spec)
+            check()
         except BenchError as error:
             problems.append(str(error))
     try:
@@ -85,9 +90,9 @@ def start_checks(spec: RunSpec, adapter: Adapter) -> tuple[list[str], list[str]]
     return problems, unchecked
 
 
-def model_bytes(spec: RunSpec) -> int | None:
+def model_bytes(spec: RunSpec, adapter: Adapter) -> int | None:
     """Bytes of the weights that a run makes on this machine (bfloat16 on GPUs, float32 on CPU); None: it makes none."""
-    if not spec.model.startswith(RANDOM):
+    if not (spec.model.startswith(RANDOM) and adapter.computes):
         return None
     return SHAPES[spec.model].parameters * (2 if spec.device is Device.CUDA else 4)
 
@@ -100,9 +105,9 @@ def model_folder(spec: RunSpec) -> Path:
     return cache_folder() / "models" / f"{spec.model.replace(':', '-')}-{dtype}-r{RECIPE}"
 
 
-def model_line(spec: RunSpec) -> str:
+def model_line(spec: RunSpec, adapter: Adapter) -> str:
     """The model, and what it costs where it must be made first."""
-    size = None if spec.framework == "simulated" else model_bytes(spec)
+    size = model_bytes(spec, adapter)
     if size is None:
         return spec.model
     folder = model_folder(spec)
@@ -111,13 +116,13 @@ def model_line(spec: RunSpec) -> str:
     return f"{spec.model}, random weights, to be made once: {size / GIGA:.1f} GB in {folder}"
 
 
-def check_model_room(spec: RunSpec) -> None:
+def check_model_room(spec: RunSpec, adapter: Adapter) -> None:
     """Checks that a model that is not there yet fits on the disk.
 
     Raises:
         EnvError: gives both sizes.
     """
-    size = None if spec.framework == "simulated" else model_bytes(spec)
+    size = model_bytes(spec, adapter)
     folder = model_folder(spec) if size is not None else None
     if size is None or folder is None or (folder / "complete").exists():
         return

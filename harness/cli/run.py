@@ -37,7 +37,7 @@ _GROUPS: tuple[tuple[str, type, str | None, str], ...] = (
     ("--seed", _WHOLE, None, "Seed of the plans. Default: 1."),
     ("--context-tokens", _WHOLE, None, "Longest context. Default: 40960 | 2048 (live: 4096)."),
     ("--micro-batch-tokens", _WHOLE, None, "Tokens a training micro-batch. Default: 40960 | 2048."),
-    ("--engine", _NAME, "NAME", "Inference engine. Default: vllm (none for simulated)."),
+    ("--engine", _NAME, "NAME", "Inference engine. Default: the framework's usual one."),
     ("--rollout-tp", _WHOLE, None, "Tensor-parallel GPUs an engine. Default: 1."),
     ("--offload", _NAME, "none|optimizer|full", "Training state moved off the GPU between uses. Default: none."),
     ("--nodes", _WHOLE, None, "Machines. Default: 1."),

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from adapters.base import Environment, adapter_names, load_adapter
+from adapters.base import Adapter, Environment, load_adapters
 from harness.envs.build import differences
 from harness.envs.layer import ensure_layer, project
 from harness.envs.pins import normalise, read_pins
@@ -25,8 +25,6 @@ from harness.envs.store import (
 )
 from harness.protocol.errors import EnvError
 from harness.protocol.spec import Device
-
-ENGINES = ("vllm", "sglang")
 
 
 class Status(StrEnum):
@@ -81,13 +79,12 @@ class CheckReport:
         return not self.problems
 
 
-def known_environments() -> list[Environment]:
-    """The environments of all installed adapters, one each, in the adapters' order."""
+def known_environments(adapters: Iterable[Adapter] | None = None) -> list[Environment]:
+    """The environments of these adapters, one each, in their order; None: of all installed that can be loaded."""
     found: dict[str, Environment] = {}
-    for name in adapter_names():
-        adapter = load_adapter(name)
+    for adapter in load_adapters()[0] if adapters is None else adapters:
         for device in Device:
-            for engine in ENGINES:
+            for engine in adapter.engines(device):
                 environment = adapter.environment(device, engine)
                 if environment is not None:
                     found.setdefault(environment.name, environment)

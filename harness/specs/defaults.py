@@ -76,9 +76,6 @@ DEVICE_DEFAULTS: Mapping[Device, DeviceDefaults] = {
     ),
 }
 
-ENGINES: Mapping[str, str] = {"simulated": "none"}
-ENGINE = "vllm"
-
 
 def default_gpus(placement: Placement, device: Device, visible: int) -> Gpus:
     """All GPUs when colocated, else half and half; on CPU one logical slot per pool.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from adapters.base import adapter_names
+from adapters.base import Adapter, adapter_names, load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, Policy, RunSpec, Thinking
 from harness.specs import defaults
@@ -73,7 +73,11 @@ def resolve(
 
 
 def default_spec(framework: str, placement: Placement, device: Device) -> RunSpec:
-    """The spec of `bench run` with nothing but these three: type-correct, not checked further."""
+    """The spec of `bench run` with nothing but these three: type-correct, not checked further.
+
+    Raises:
+        SpecError: no adapter of that name is installed, or it can't be used.
+    """
     return _fill(Request(device=device), framework, placement, {}, Machine()).spec
 
 
@@ -119,7 +123,8 @@ def _fill(
     dry_run: bool = False,
 ) -> Resolved:
     notes: list[str] = []
-    device, machine = _device(request, framework, machine, notes, dry_run=dry_run)
+    adapter = load_adapter(framework)
+    device, machine = _device(request, adapter, machine, notes, dry_run=dry_run)
     base = defaults.DEVICE_DEFAULTS[device]
 
     visible = machine.gpus if machine else 0
@@ -166,7 +171,7 @@ def _fill(
         max_staleness=max_staleness,
         seed=seed,
         device=device,
-        engine=_or(request.engine, defaults.ENGINES.get(framework, defaults.ENGINE)),
+        engine=request.engine if request.engine is not None else adapter.engines(device)[0],
         rollout_tp=rollout_tp,
         context_tokens=context_tokens,
         micro_batch_tokens=_or(request.micro_batch_tokens, max(base.micro_batch_tokens, context_tokens)),
@@ -235,13 +240,13 @@ def _corpus(asked: str | None, tools: str, seed: int) -> tuple[str, str]:
 
 
 def _device(
-    request: Request, framework: str, machine: Machine | None, notes: list[str], *, dry_run: bool
+    request: Request, adapter: Adapter, machine: Machine | None, notes: list[str], *, dry_run: bool
 ) -> tuple[Device, Machine | None]:
     asked = _or(request.device, "auto")
     if isinstance(asked, Device):
         return asked, (machine or probe_machine()) if asked is Device.CUDA else machine
-    if framework == "simulated":
-        notes.append("device = cpu: simulated computes nothing")
+    if not adapter.computes:
+        notes.append(f"device = cpu: {adapter.name} computes nothing")
         return Device.CPU, machine
     machine = machine or probe_machine()
     if dry_run and not machine.gpus and request.gpus is not None and beyond_cpu(request.gpus):

@@ -1,7 +1,7 @@
 """Specs that an adapter should take."""
 
+from adapters.base import load_adapter
 from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
-from harness.specs.defaults import ENGINE, ENGINES
 
 
 def make_spec(framework: str, placement: Placement, device: Device = Device.CPU) -> RunSpec:
@@ -29,7 +29,7 @@ def make_spec(framework: str, placement: Placement, device: Device = Device.CPU)
         max_staleness=staleness,
         seed=1,
         device=device,
-        engine=ENGINES.get(framework, ENGINE),
+        engine=load_adapter(framework).engines(device)[0],
         rollout_tp=1,
         context_tokens=2_048 if on_cpu else 40_960,
         micro_batch_tokens=2_048 if on_cpu else 40_960,

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from contract_specs import make_spec
 
-from adapters.base import FAIRNESS, Adapter, adapter_names, load_adapter
+from adapters.base import FAIRNESS, GROUP, Adapter, adapter_names, load_adapter
 from harness.protocol.errors import SpecError
 from harness.protocol.phases import Phase
 from harness.protocol.spec import Device, Placement, RunSpec
@@ -96,6 +97,16 @@ def test_it_has_all_that_an_adapter_has(name: str) -> None:
 
 
 @EACH
+@pytest.mark.parametrize("device", list(Device))
+def test_it_names_its_engines_and_has_what_each_needs(name: str, device: Device) -> None:
+    adapter = load_adapter(name)
+    engines = adapter.engines(device)
+    assert len(set(engines)) == len(engines) > 0
+    built = {adapter.environment(device, engine) is not None for engine in engines}
+    assert len(built) == 1  # in environments of its own, or in bench's own Python
+
+
+@EACH
 def test_it_can_run_something(name: str) -> None:
     assert any(_can(spec) for spec in SPECS if spec.framework == name)
 
@@ -104,7 +115,7 @@ def test_it_can_run_something(name: str) -> None:
 def test_the_parent_half_imports_the_standard_library_only(name: str) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", LOAD, name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    own = type(load_adapter(name)).__module__.partition(".")[0]
+    own = next(entry.module for entry in entry_points(group=GROUP) if entry.name == name).partition(".")[0]
     allowed = sys.stdlib_module_names | {"adapters", "harness", "workloads", own}
     modules = json.loads(done.stdout)
     assert [module for module in modules if module.partition(".")[0] not in allowed] == []
