@@ -161,9 +161,9 @@ def read_status(run_dir: Path) -> RunStatus:
             raise SpecError(f"{run_dir}: not a run folder (it has no spec.json)")
     except OSError as error:
         raise SpecError(f"{run_dir}: cannot be read: {error.strerror}") from error
-    meta, problem = read_meta(run_dir)
+    meta, _ = read_meta(run_dir)
     sealed = (run_dir / "sealed").exists()
-    if sealed and (problem is not None or meta.get("status") not in STATUSES):
+    if sealed and meta.get("status") not in STATUSES:
         return RunStatus(status=UNKNOWN, reason="", exit_code=None, sealed=True, meta={})
     if meta.get("status", "running") not in STATUSES:
         meta = {"status": "running" if held(run_dir / "lock") else "interrupted"}  # of another version, or damaged

@@ -45,7 +45,9 @@ def imported_page(case: Case) -> list[str]:
         lines += [*_trajectories(case.run.frame("trajectories")), ""]
         lines += [*_their_time(case), "", *_groups(case.run.frame("trajectories")), ""]
     lines += ["## Do the figures agree with each other?", "", *markdown([lint_loaded(case.run)])[2:], ""]
-    lines += ["## What is not known", "", *(f"- {escape(lack)}" for lack in facts.get("lacks", ())), ""]
+    lacks = facts.get("lacks")
+    lines += ["## What is not known", ""]
+    lines += [*(f"- {escape(lack)}" for lack in (lacks if isinstance(lacks, list) else [])), ""]
     return [*lines, *notes.lines()]
 
 

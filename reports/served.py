@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.protocol.spec import RunSpec
 from reports.markdown import percent, plural
+from results.scalars import whole
 from results.store import RunTables
 
 IMPOSING = ("mock", "replay")  # tools whose calls take the latency that a plan or a recording says
@@ -40,11 +41,10 @@ def cache_use(run: RunTables) -> CacheUse | None:
     found = entry(run.meta, "tools", "counters", "backend", "cache")
     if not isinstance(found, Mapping) or not isinstance(found.get("mode"), str):
         return None
-    hits, misses = found.get("hits", 0), found.get("misses", 0)
-    if not isinstance(hits, int) or not isinstance(misses, int):
+    hits, misses = whole(found.get("hits", 0), 0), whole(found.get("misses", 0), 0)
+    if hits is None or misses is None:
         return None
-    earlier = found.get("hits_of_earlier_answers")
-    earlier = earlier if isinstance(earlier, int) else None
+    earlier = whole(found.get("hits_of_earlier_answers"), 0)
     return CacheUse(mode=found["mode"], hits=hits, asked=hits + misses, earlier=earlier)
 
 
@@ -79,7 +79,7 @@ def served(run: RunTables) -> str | None:
     if not isinstance(facts, Mapping):
         return None
     parts = [str(facts.get("tools") or run.spec.tools)]
-    if isinstance(pages := entry(facts, "corpus", "pages"), int):
+    if (pages := whole(entry(facts, "corpus", "pages"), 0)) is not None:
         parts.append(f"corpus of {plural(pages, 'page')}")
     if run.spec.trace:
         parts.append(f"played from {Path(run.spec.trace).name}")
@@ -110,11 +110,12 @@ def entry(meta: Mapping[str, Any], *keys: str) -> Any:
 
 def _recorded(facts: Mapping[str, Any], asked: str) -> str:
     """Where the calls were recorded, by the files' names alone: where they lie is nobody's business."""
-    files = [Path(str(path)).name for path in facts.get("recorded") or ()]
+    told = facts.get("recorded")
+    files = [Path(str(path)).name for path in told] if isinstance(told, list) else []
     if not files:
         return f"not recorded into {Path(asked).name}"
-    calls = entry(facts, "counters", "recorded_calls")
-    counted = f": {plural(calls, 'call')}" if isinstance(calls, int) and len(files) == 1 else ""
+    calls = whole(entry(facts, "counters", "recorded_calls"), 0)
+    counted = f": {plural(calls, 'call')}" if calls is not None and len(files) == 1 else ""
     return f"recorded into {' and '.join(files)}{counted}"
 
 
@@ -122,4 +123,4 @@ def _requests(what: object) -> str:
     counts = what.get("requests") if isinstance(what, Mapping) else None
     if not isinstance(counts, Mapping):
         return "requests not known"
-    return plural(sum(count for count in counts.values() if isinstance(count, int)), "request")
+    return plural(sum(whole(count, 0) or 0 for count in counts.values()), "request")

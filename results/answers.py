@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.protocol.spec import Load
+from results.scalars import whole
 from results.store import RunTables
 
 NATIVE_NAME = "reward"
@@ -57,16 +58,16 @@ def answers(run: RunTables) -> Answers:
     if not rows:
         return Answers(why_none="no trajectory was judged")
     said = [judged[row["trajectory_id"]] for row in rows]
-    known = [each for each in said if each.get("right") is not None]
+    known = [each for each in said if isinstance(each.get("right"), bool)]
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
 
     def total(name: str) -> int:
-        return sum(int(each.get(name) or 0) for each in said)
+        return sum(whole(each.get(name), 0) or 0 for each in said)
 
     return Answers(
         trajectories=len(rows),
         ended=dict(Counter(str(each.get("ended")) for each in said).most_common()),
-        right=sum(bool(each["right"]) for each in known) if known else None,
+        right=sum(each["right"] for each in known) if known else None,
         known=len(known),
         reward_mean=sum(rewards) / len(rewards) if rewards else None,
         groups=_groups(rows, said),
@@ -121,9 +122,9 @@ def _judged(run: RunTables) -> dict[str, dict[str, Any]]:
 
 def _groups(rows: list[dict[str, Any]], said: list[dict[str, Any]]) -> tuple[Group, ...]:
     groups = []
-    every = {each.get("hops") for each in said}
-    for hops in sorted(every, key=lambda value: (value is None, value or 0)):
-        mine = [(row, each) for row, each in zip(rows, said, strict=True) if each.get("hops") == hops]
+    told = [whole(each.get("hops"), 0) for each in said]
+    for hops in sorted(set(told), key=lambda value: (value is None, value or 0)):
+        mine = [(row, each) for row, each, its in zip(rows, said, told, strict=True) if its == hops]
         groups.append(
             Group(
                 hops=hops,

@@ -26,6 +26,8 @@ from results.reading import EventFile, OnAxis
 from results.recorded import Recorded
 from results.rows import Rows
 from results.sample_table import write_samples
+from results.samples import described_gpus
+from results.scalars import number
 from results.schema import TABLES, empty, with_metadata
 from results.status import read_meta
 from results.store import (
@@ -65,6 +67,8 @@ def collect(run_dir: Path) -> RunTables:
     defects = Defects()
     if problem is not None:
         defects.add("bad_meta", problem)
+    for odd in described_gpus(run_dir / "samples")[1]:
+        defects.add("bad_gpus", f"samples/{odd}")
     clocks = Clocks.read(run_dir / "events")
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
@@ -203,7 +207,7 @@ def runs_table(run_id: str, spec: RunSpec, meta: Mapping[str, Any]) -> pa.Table:
         spec.device.value,
         _text_of(meta, "started_utc"),
         _text_of(meta, "ended_utc"),
-        float(value) if isinstance(value := meta.get("wall_s"), int | float) else None,
+        number(meta.get("wall_s")),
         _text_of(meta, "status"),
         _text_of(meta, "reason"),
         value if type(value := meta.get("exit_code")) is int else None,

@@ -10,6 +10,7 @@ from typing import Any
 
 from results.energy import WORKERS, Energy
 from results.gpu_sensors import gpu_pools
+from results.scalars import number
 from results.store import RunTables
 from results.window import Window
 
@@ -162,8 +163,9 @@ def _found(check: str, looks: Collection[_Look]) -> str:
 def _detail(check: str, labels: Mapping[str, Any]) -> str:
     if check == FOREIGN and labels.get("pids"):
         return f"pid {labels['pids']}"
-    if check == "power_cap" and "limit_watts" in labels:
-        return f"{labels['limit_watts']:g} W of {labels.get('default_watts', 0):g} W"
+    limit, default = number(labels.get("limit_watts")), number(labels.get("default_watts"))
+    if check == "power_cap" and limit is not None:
+        return f"{limit:g} W of {default or 0:g} W"
     return str(labels.get("why") or "")
 
 

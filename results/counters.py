@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from harness.protocol.spec import Policy
 from results.engine_samples import series_of
 from results.intervals import Ns
+from results.scalars import number, text, whole
 from results.store import RunTables
 from results.sync_proof import PROBE
 from results.tracks import FOREVER, UNKNOWN, floats, ints
@@ -23,6 +24,7 @@ from results.tracks import FOREVER, UNKNOWN, floats, ints
 COUNTER = "engine.generation_tokens"
 """Metric of a cumulative count of generated tokens, label `engine`: for engines whose metrics page is not scraped."""
 
+MOST_COST_S = 86_400.0  # of a probe: one that is said to have taken longer says nothing
 ALL = "all engines"  # a recorded counter without the label `engine`
 LAG_NS = 100_000_000
 """How long after a reply has left an engine's counter may still not have it: vLLM hands out the replies of a pass in
@@ -277,10 +279,11 @@ def _requests(run: RunTables, names: list[str]) -> _Requests:
     turns = run.part("turns", ("engine", "start_ns", "end_ns", "generated_tokens"))
     probes = run.tables["probes"]
     rows = probes.filter(pc.equal(probes["name"], PROBE)).select(["mono_ns", "values", "labels_json"]).to_pylist()
-    asked: list[tuple[int, int, float, str]] = []
+    asked: list[tuple[int, int, float, str | None]] = []
     for row in rows:
         labels = json.loads(row["labels_json"])
-        engine, length, cost_s = labels.get("engine"), labels.get("row_tokens"), labels.get("cost_s")
+        engine, length = text(labels.get("engine")), whole(labels.get("row_tokens"), 1)
+        cost_s = number(labels.get("cost_s"), 0.0, MOST_COST_S)
         if (engine in names or names == [ALL]) and length and cost_s is not None and row["values"] is not None:
             tokens = len(row["values"]) / length
             asked.append((row["mono_ns"] - round(cost_s * 1e9), row["mono_ns"], tokens, engine))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from results.scalars import text
 from results.store import RunTables
 
 XID = "telemetry.xid"  # the sampler's metric: the number, with the label `gpu` where the driver named it
@@ -32,7 +33,7 @@ def xids(run: RunTables) -> tuple[Xid, ...]:
     begin = pc.min(run.tables["processes"].column("mono_ns")).as_py()
     return tuple(
         Xid(
-            gpu=json.loads(row["labels_json"]).get("gpu"),
+            gpu=text(json.loads(row["labels_json"]).get("gpu")),
             number=int(row["value"]),
             mono_ns=row["mono_ns"],
             run_s=None if begin is None else (row["mono_ns"] - begin) / 1e9,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from harness.protocol.power_sensors import AVERAGE_WINDOW_S, PowerSensor, sensor_of
 from results.gpu_series import AVERAGE, BUSY_CLOCK, LIMIT, GpuReadings
 from results.power import Series
-from results.samples import read_gpus
+from results.samples import described_gpus
 from results.stats import quantiles
 from results.store import RunTables
 
@@ -66,11 +66,8 @@ class GpuSensors:
 def descriptions(run: RunTables) -> dict[str, Mapping[str, Any]]:
     """What is known of each GPU: meta.json's list, and above it what the samplers described."""
     told: dict[str, Mapping[str, Any]] = {}
-    try:
-        described = read_gpus(run.run_dir / "samples")
-    except ValueError:
-        described = []  # damaged: the defaults stand for what it said
-    for gpu in [*(run.meta.get("gpus") or ()), *described]:
+    # Where a file is damaged, or says what can't be meant, the defaults stand for it; the collection told.
+    for gpu in [*(run.meta.get("gpus") or ()), *described_gpus(run.run_dir / "samples")[0]]:
         uuid = str(gpu.get("uuid"))
         told[uuid] = {**told.get(uuid, {}), **{key: value for key, value in gpu.items() if value is not None}}
     doubts = host_doubts_s(run)

@@ -11,6 +11,7 @@ from results.energy import run_gpus
 from results.gpu_sensors import gpu_pools
 from results.gpu_series import series_of
 from results.power import Series
+from results.scalars import whole
 from results.store import RunTables
 from results.window import Window
 
@@ -84,7 +85,7 @@ def process_memory(run: RunTables, window: Window) -> tuple[ProcessMemory, ...]:
     told: dict[tuple[str, str, int], list[tuple[int, float | None]]] = {}
     for row in rows:
         labels = json.loads(row["labels_json"])
-        key = str(labels.get("gpu")), str(row["host"]), int(labels.get("pid", 0))
+        key = str(labels.get("gpu")), str(row["host"]), whole(labels.get("pid"), 0) or 0
         told.setdefault(key, []).append((row["mono_ns"], row["value"]))
     found = []
     for (gpu, host, pid), changes in told.items():

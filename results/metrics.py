@@ -23,6 +23,7 @@ from results.memory import small_pages
 from results.phases import PhaseRow, phase_rows
 from results.running import RunningWork, running_work
 from results.samples_beside import samples_beside
+from results.scalars import number
 from results.schema import TABLES
 from results.selection import Selection, selection
 from results.served import KNOWN_SHARE
@@ -390,5 +391,4 @@ def _adherence(figures: Figures, adherence: Adherence) -> None:
 
 
 def _wall(run: RunTables) -> float | None:
-    wall = run.meta.get("wall_s")
-    return float(wall) if isinstance(wall, int | float) else None
+    return number(run.meta.get("wall_s"))

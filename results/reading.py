@@ -3,12 +3,13 @@
 A file has one part per process that wrote to it (a process id can be used again), each begun by its `Hello`.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -23,6 +24,7 @@ from harness.protocol.events import (
     Hello,
     Metric,
     Open,
+    Scalar,
     Span,
     Step,
     Trajectory,
@@ -175,7 +177,28 @@ def checked(raw: bytes) -> Event | str:
         event = decode(raw.decode("utf-8"))
     except (ValueError, TypeError, RecursionError) as error:
         return str(error)[:200]
-    return misfit(event) or event
+    return misfit(event) or _plain(event)
+
+
+def _plain(event: Event) -> Event:
+    """The event, its attributes and labels scalars that can be written: of anything else there, what it looks like."""
+    for name in _MAPPINGS[type(event)]:
+        said = getattr(event, name)
+        if not all(map(_is_plain, said.values())):
+            changed: dict[str, Any] = {name: {key: _plainly(value) for key, value in said.items()}}
+            event = replace(event, **changed)
+    return event
+
+
+def _is_plain(value: object) -> bool:
+    kind = type(value)
+    return (kind is not str and kind in _SCALARS) or (kind is str and _storable(value))
+
+
+def _plainly(value: Any) -> Scalar:
+    if type(value) in _SCALARS:
+        return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return json.dumps(value)
 
 
 def misfit(event: Event) -> str | None:
@@ -245,6 +268,11 @@ def _checks(kind: type) -> tuple[tuple[str, frozenset[type], frozenset[type] | N
     return tuple((name, _kinds(hint), _inner(hint)) for name, hint in hints.items())
 
 
+_SCALARS = frozenset({str, int, float, bool, NoneType})
+_MAPPINGS: Mapping[type, tuple[str, ...]] = {
+    kind: tuple(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is Mapping)
+    for kind in EVENT_TYPES.values()
+}
 _CHECKS: Mapping[type, tuple[tuple[str, frozenset[type], frozenset[type] | None], ...]] = {
     kind: _checks(kind) for kind in EVENT_TYPES.values()
 }

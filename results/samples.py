@@ -1,12 +1,14 @@
 """Reads what samplers left in a run's `samples/`: arrow stream segments and gpus.json, however the samplers ended."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from results.gpu_facts import facts_of_all, odd_words
 from results.segments import CutError, pieces, whole
 
 
@@ -49,23 +51,45 @@ def read_gpus(folder: Path) -> list[dict[str, Any]]:
     power_limit_watts (enforced, at the start), power_limit_{min,max,default}_watts, sm_clock_max_hz;
     {power_instant,power_average,energy}_refresh_s with _refresh_resolution_s and _refresh_reason (why it is None);
     power_instant_source, power_average_source, power_average_window_s, energy_source, power_scope; sample_period_s;
-    unsupported ({reading: reason}). A sampler that ended early may have left some of them out.
+    mig_instances (uuid and more of each); unsupported ({reading: reason}). A sampler that ended early may have left
+    some of them out; a value that can't be meant (a text for a number) is left out here.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: a file is damaged.
     """
-    gpus: list[dict[str, Any]] = []
-    for path in (folder / "gpus.json", *sorted(folder.glob("gpus-*.json"))):  # the latter of other hosts, gathered
+    return _in_order(gpu for path in _gpu_files(folder) for gpu in facts_of_all(_listed(path))[0])
+
+
+def described_gpus(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The GPUs as `read_gpus` gives them, of the files that can be read; and what is not used, as `file: what`."""
+    found, problems = [], []
+    for path in _gpu_files(folder):
         try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+            gpus, odd = facts_of_all(_listed(path))
+        except ValueError as error:
+            problems.append(str(error).removeprefix(f"{folder}/"))
             continue
-        try:
-            gpus += sorted(json.loads(text)["gpus"], key=_place)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # one that is no object, too
-            raise ValueError(f"{path}: cannot be read as a list of GPUs: {error}") from None
-    return sorted(gpus, key=_place)
+        found += gpus
+        if odd:
+            problems.append(f"{path.name}: {odd_words(odd)}")
+    return _in_order(found), problems
 
 
-def _place(gpu: dict[str, Any]) -> tuple[str, int]:
-    return str(gpu.get("host")), int(gpu.get("index", 0))
+def _gpu_files(folder: Path) -> list[Path]:
+    return [folder / "gpus.json", *sorted(folder.glob("gpus-*.json"))]  # the latter of other hosts, gathered
+
+
+def _listed(path: Path) -> list[Any]:
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))["gpus"]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # one that is no object, too
+        raise ValueError(f"{path}: cannot be read as a list of GPUs: {error}") from None
+    if not isinstance(listed, list):
+        raise ValueError(f"{path}: cannot be read as a list of GPUs: it is of type {type(listed).__name__}")
+    return listed
+
+
+def _in_order(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(gpus, key=lambda gpu: (str(gpu.get("host")), gpu.get("index") or 0))

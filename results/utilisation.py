@@ -17,6 +17,7 @@ from results.gpu_sensors import gpu_pools
 from results.gpu_series import series_of
 from results.power import Series
 from results.sampling import SampledMean, window_mean
+from results.scalars import number
 from results.store import RunTables
 from results.window import Window
 
@@ -180,22 +181,26 @@ def sampler_cost(run: RunTables) -> SamplerCost:
     probes = run.tables["probes"]
     latest: dict[tuple[str, int], tuple[float, float]] = {}
     for row in probes.filter(pc.equal(probes.column("name"), "telemetry.cpu")).to_pylist():
-        wall_s = json.loads(row["labels_json"]).get("wall_s")
+        wall_s = number(json.loads(row["labels_json"]).get("wall_s"), 0.0)
         if row["value"] is not None and wall_s is not None:
-            latest[row["host"], row["pid"]] = (float(row["value"]), float(wall_s))
+            latest[row["host"], row["pid"]] = (float(row["value"]), wall_s)
     ticks, rows = _told(run, "telemetry.ticks"), _told(run, "telemetry.rows")
     begun, ended = _tellers(run, "telemetry.cpu"), _tellers(run, "telemetry.rows")
     return SamplerCost(
         cpu_s=sum(cpu for cpu, _ in latest.values()) if latest else None,
         wall_s=max(wall for _, wall in latest.values()) if latest else None,
         ticks=round(sum(value or 0 for value, _ in ticks)) if ticks else None,
-        missed=round(sum(float(str(labels.get("skipped", 0))) for _, labels in ticks)) if ticks else None,
+        missed=_sum([labels.get("skipped", 0) for _, labels in ticks]),
         rows=round(sum(value or 0 for value, _ in rows)) if rows else None,
-        late=round(sum(float(str(labels["late"])) for _, labels in ticks))
-        if ticks and all("late" in labels for _, labels in ticks)
-        else None,
+        late=_sum([labels.get("late") for _, labels in ticks]),
         unended=len(begun - ended),
     )
+
+
+def _sum(counts: Sequence[object]) -> int | None:
+    """The sum of what the labels of several say; None where there are none, or one is not known."""
+    known = [count for one in counts if (count := number(one, 0.0)) is not None]
+    return round(sum(known)) if counts and len(known) == len(counts) else None
 
 
 def dcgm_notes(run: RunTables) -> DcgmNotes:

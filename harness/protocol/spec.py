@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from harness.protocol.errors import SpecError
+from harness.protocol.kinds import INT_LIMIT, fits, name_of
 
 
 class Placement(StrEnum):
@@ -73,6 +74,8 @@ class Gpus:
 
 SPEC_TEXT_VARIABLE = "BENCH_SPEC"  # the spec itself, for processes on nodes that don't see the run's folder
 RAY_ADDRESS = re.compile(r"^[^\s/:]+:\d{1,5}$|^\[[0-9a-fA-F:.]+\]:\d{1,5}$")
+
+MOST_GPUS = 10**6  # of a pool: a file that says more is damaged
 
 # A fault is planted by tests and by the weight-sync control; a real run has none.
 FAULT = re.compile(r"^[a-z][a-z0-9-]*(=[A-Za-z0-9.,:_-]+)?$")
@@ -293,7 +296,7 @@ class RunSpec:
         """The spec that `to_json` wrote.
 
         Raises:
-            SpecError: not JSON, or keys that this version does not know.
+            SpecError: not JSON, keys that this version does not know, or values of another type than their field's.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -306,9 +309,12 @@ class RunSpec:
             raw["policy"] = Policy(raw.get("policy", Policy.MODEL))
             raw["thinking"] = Thinking(raw.get("thinking", Thinking.KEEP))
             raw["gpus"] = Gpus(**raw["gpus"])
-            raw["faults"] = tuple(raw.get("faults", ()))
-            return cls(**raw)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raw["faults"] = tuple(faults) if isinstance(faults := raw.get("faults", []), list) else faults
+            spec = cls(**raw)
+            _check_types(spec)
+            _check_types(spec.gpus)
+            return spec
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SpecError(f"spec.json cannot be read: {error}") from None
 
     @classmethod
@@ -333,6 +339,14 @@ class RunSpec:
 
 
 FIELD_NAMES = tuple(f.name for f in fields(RunSpec))
+
+
+def _check_types(made: RunSpec | Gpus) -> None:
+    for name, declared in get_type_hints(type(made)).items():
+        if not fits(value := getattr(made, name), declared):
+            raise TypeError(f"{name} = {str(value)[:40]!r}: not of type {name_of(declared)}")
+        if isinstance(value, int | float) and not 0 <= value <= (MOST_GPUS if isinstance(made, Gpus) else INT_LIMIT):
+            raise ValueError(f"{name} = {value}: less than 0, or too many")
 
 
 def _digest(raw: Mapping[str, object]) -> str:
