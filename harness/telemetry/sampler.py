@@ -134,9 +134,7 @@ class Sampler:
         description = Description(self.out, hello.host)
         ended = True
         for index, why in () if silent else opening.bad:
-            from harness.telemetry.nvml import GpuLostError
-
-            self._fail(GpuLostError(f"GPU {index} does not answer: {why}"))
+            self._without(index, why)
         if not gpus:
             self._describe_none(description)
         if opening.imported and (silent or opening.nvml is not None):
@@ -295,6 +293,15 @@ class Sampler:
             self.ready.touch()
         except OSError as error:
             self._fail(error)
+
+    def _without(self, index: int, why: str) -> None:
+        """A GPU is counted, and gives no handle."""
+        from harness.telemetry.nvml import GpuLostError
+
+        if why == "NO_PERMISSION":  # it was not given to this container, job or user: nvmlDeviceGetCount_v2 counts it
+            self.metric("telemetry.unsupported", None, "", {"field": f"gpu {index}", "reason": why})
+        else:
+            self._fail(GpuLostError(f"GPU {index} does not answer: {why}"))
 
     def _describe_none(self, description: Description) -> None:
         try:

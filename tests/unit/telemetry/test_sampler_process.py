@@ -105,6 +105,18 @@ def test_sigterm_ends_a_sampler_whose_driver_does_not_answer_at_all(sampler):
     assert running.end() == 0
 
 
+@pytest.mark.parametrize(("code", "lost"), [(4, 0), (15, 1)])
+def test_a_gpu_that_is_hidden_is_no_failure_and_one_that_is_lost_is(sampler, code, lost):
+    """A container or a job is given some of the GPUs, and the driver counts all of them."""
+    running = sampler(f"* gpus 3\n1 error.handle {code}\n")
+    running.wait_until_sampling(0, 2)
+    assert running.end() == 0
+    assert [failure.message for failure in running.failures()] == lost * ["GPU 1 does not answer: GPU_IS_LOST"]
+    told = [one.labels for one in running.metrics("telemetry.unsupported") if one.labels["field"] == "gpu 1"]
+    assert told == (1 - lost) * [{"field": "gpu 1", "reason": "NO_PERMISSION"}]
+    assert [one.value for one in running.metrics("telemetry.gpus")] == [2.0]
+
+
 def test_a_driver_that_takes_long_to_open_is_sampled_from_then_on(sampler, tmp_path):
     """As one does that has to initialise eight GPUs first; until then it is not said to be ready."""
     ready = tmp_path / "ready"
