@@ -154,23 +154,19 @@ def load_adapter(name: str) -> Adapter:
     Raises:
         SpecError: no adapter of that name is installed, or the one that is can't be used.
     """
-    mine = [entry for entry in _entries()[0] if entry.name == name]
-    chosen = [entry for entry in mine if _is_own(entry)] or mine
-    if not chosen:
-        raise SpecError(f"framework = {name!r}: allowed is one of {', '.join(adapter_names())}")
-    if len(chosen) > 1:
-        claims = " and ".join(f"{entry.value} from {_owner(entry)}" for entry in chosen)
-        raise SpecError(f"framework = {name!r}: several adapters have that name, {claims}; uninstall all but one")
-    return _load(chosen[0])
+    entries = _entries()[0]
+    if name not in (names := {entry.name for entry in entries}):
+        raise SpecError(f"framework = {name!r}: allowed is one of {', '.join(sorted(names))}")
+    return _load_of(entries, name)
 
 
 def load_adapters() -> tuple[list[Adapter], list[BrokenAdapter]]:
     """All installed adapters, by name, and what is installed and can't be used: it costs only itself."""
     entries, broken = _entries()
     adapters = []
-    for name in adapter_names():
+    for name in sorted({entry.name for entry in entries}):
         try:
-            adapters.append(load_adapter(name))
+            adapters.append(_load_of(entries, name))
         except SpecError as error:
             broken.append(BrokenAdapter(name=name, problem=str(error)))
     own = {entry.name for entry in entries if _is_own(entry)}
@@ -179,6 +175,15 @@ def load_adapters() -> tuple[list[Adapter], list[BrokenAdapter]]:
             problem = f"{_where(entry)} is not used: bench has one of that name; give it another"
             broken.append(BrokenAdapter(name=entry.name, problem=problem))
     return adapters, broken
+
+
+def _load_of(entries: list[EntryPoint], name: str) -> Adapter:
+    mine = [entry for entry in entries if entry.name == name]
+    chosen = [entry for entry in mine if _is_own(entry)] or mine
+    if len(chosen) > 1:
+        claims = " and ".join(f"{entry.value} from {_owner(entry)}" for entry in chosen)
+        raise SpecError(f"framework = {name!r}: several adapters have that name, {claims}; uninstall all but one")
+    return _load(chosen[0])
 
 
 class _Outside:
