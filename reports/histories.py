@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -12,9 +13,10 @@ from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from harness.protocol.unfinished import made_whole
 from reports import style
 from reports.markdown import code, escape, number, percent, plural, table
-from reports.picture import write_picture
+from reports.picture import placed_together, write_picture
 from reports.provenance import ON_CPU, SIMULATED
 from results.baselines.history import ALPHA, LEAST_CHANGE, LEAST_POINTS, Change, Series
 
@@ -27,13 +29,26 @@ _WORSE, _BETTER = "#CC3311", "#228833"
 def write_history(
     cells: Mapping[str, Sequence[Series]], folder: Path, repository: Path | None, progress: Progress | None = None
 ) -> Path:
-    """Writes history.md and its pictures. `repository`: the checkout that the runs' commits are of, if it is at hand.
-    `progress`: is told how many cells are done, of how many.
+    """Writes history.md and its pictures; what an earlier one left there stays until all of them are made.
+
+    `repository`: the checkout that the runs' commits are of, if it is at hand. `progress`: is told how many cells are
+    done, of how many.
 
     Raises:
         OSError: it can't be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "history.md"
+    with ExitStack() as making, placed_together(folder):
+        lines = _page(cells, folder, repository, progress)
+        folder.mkdir(parents=True, exist_ok=True)
+        making.enter_context(made_whole(path)).write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def _page(
+    cells: Mapping[str, Sequence[Series]], folder: Path, repository: Path | None, progress: Progress | None
+) -> list[str]:
+    """The page's lines; its pictures are drawn on the way."""
     every = [one for of in cells.values() for one in of]
     lines = [f"# Nights in a row{_kind_of(every)}", ""]
     for done, (cell, of) in enumerate(cells.items(), start=1):
@@ -45,7 +60,8 @@ def write_history(
                 lines += [f"![{escape(cell)}]({picture.path.name})", ""]
         if progress is not None:
             progress(done, len(cells))
-    lines += [
+    return [
+        *lines,
         f"<sub>A point is an occasion: the mean of its runs. A change: found by PELT, and by a t test over the points "
         f"before and after at {percent(ALPHA)}; ratios of less than {percent(LEAST_CHANGE)} are left out. "
         "The test takes nights as independent. Where one night is like the night before, more changes are named than "
@@ -53,9 +69,6 @@ def write_history(
         "than half.</sub>",
         "",
     ]
-    path = folder / "history.md"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
 
 
 def _kind_of(of: Sequence[Series]) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,11 +47,10 @@ def write_matrix(sweep_dir: Path, out: Path) -> Path:
     if seen:
         same_work([replace(each.run, spec=replace(each.run.spec, seed=seen[0].run.spec.seed)) for each in seen])
     out.mkdir(parents=True, exist_ok=True)
-    with placed_together(out / FOLDER):
-        lines = page(folder, cells, tried, out / FOLDER)
     path = out / "report.md"
-    with made_whole(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with ExitStack() as making, placed_together(out / FOLDER):
+        lines = page(folder, cells, tried, out / FOLDER)
+        making.enter_context(made_whole(path)).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 

@@ -1,7 +1,7 @@
 """A report: one page of Markdown and its pictures, from one run or from several that were offered the same work."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,19 +46,19 @@ def write_report(
     for place in places:
         if places.count(place) > 1:
             raise SpecError(f"{place}: given twice; give each run once")
-    elsewhere = drawn_beside() if beside else nullcontext()
-    with placed_together(out / FOLDER), elsewhere, left_out(lambda name: not draw and _drawn_by_the_page(name)):
-        from results.memory import small_pages  # with Arrow: imported while the processes that draw start
-
-        with small_pages():
-            cases, lines = _page(run_dirs, out / FOLDER, prices)
-    from reports.places import without_places
-
-    lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
     path = out / "report.md"
-    out.mkdir(parents=True, exist_ok=True)
-    with made_whole(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with ExitStack() as making, placed_together(out / FOLDER):
+        elsewhere = drawn_beside() if beside else nullcontext()
+        with elsewhere, left_out(lambda name: not draw and _drawn_by_the_page(name)):
+            from results.memory import small_pages  # with Arrow: imported while the processes that draw start
+
+            with small_pages():
+                cases, lines = _page(run_dirs, out / FOLDER, prices)
+        from reports.places import without_places
+
+        lines = without_places(lines, {case.run.run_id: place for case, place in zip(cases, places, strict=True)})
+        out.mkdir(parents=True, exist_ok=True)
+        making.enter_context(made_whole(path)).write_text("\n".join(lines) + "\n", encoding="utf-8")
     if html is not None:
         from reports.html.page import write_html  # with a library of templates that no other report needs
 

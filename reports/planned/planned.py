@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -10,9 +11,10 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from harness.protocol.unfinished import made_whole
 from reports import style
 from reports.markdown import Footnotes, escape, number, percent, plural, seconds, table
-from reports.picture import write_picture
+from reports.picture import placed_together, write_picture
 from results.comparing.measures import RunMeasures
 from results.planner.calibration.constants import SIMULATED
 from results.planner.candidates import ASYNC, COLOCATED
@@ -141,20 +143,21 @@ def _range(value: Range, shown: Callable[[float], str]) -> str:
 
 
 def write_plan(plan: Plan, out: Path) -> list[Path]:
-    """Writes plan.md, plan.json and the picture of the front.
+    """Writes plan.md, plan.json and the picture of the front; what an earlier plan left stays until all are made.
 
     Raises:
         OSError: it can't be written.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    picture = write_picture(PICTURE, "The front of the choices.", lambda: draw(plan), out)
-    lines = plan_page(plan)
-    if picture.path is not None:
-        lines += ["", f"![The front of the choices]({picture.path.name})", ""]
-    page = out / "plan.md"
-    page.write_text("\n".join(lines), encoding="utf-8")
-    document = out / "plan.json"
-    document.write_text(json.dumps(document_of(plan), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    page, document = out / "plan.md", out / "plan.json"
+    with ExitStack() as making, placed_together(out):
+        picture = write_picture(PICTURE, "The front of the choices.", lambda: draw(plan), out)
+        lines = plan_page(plan)
+        if picture.path is not None:
+            lines += ["", f"![The front of the choices]({picture.path.name})", ""]
+        data = json.dumps(document_of(plan), indent=1, sort_keys=True) + "\n"
+        out.mkdir(parents=True, exist_ok=True)
+        for path, text in ((page, "\n".join(lines)), (document, data)):
+            making.enter_context(made_whole(path)).write_text(text, encoding="utf-8")
     return [page, document, *([] if picture.path is None else [picture.path])]
 
 

@@ -72,6 +72,30 @@ def test_nights_whose_goodput_fell_to_nothing_are_said(tmp_path, nights):
     assert "goodput\\_tokens\\_per\\_s\\_gpu: 4 runs" in page
 
 
+@pytest.mark.parametrize("fails", ["while cells are drawn", "while the page is written"])
+def test_a_page_that_fails_leaves_no_picture_beside_an_earlier_one(tmp_path, nights, monkeypatch, fails):
+    def there():
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def stop(*_, **__):
+        assert list(tmp_path.rglob("history-a*.png"))  # it was drawn before
+        raise OSError("no space left")
+
+    write_history({"a": [found_in(nights(8))]}, tmp_path, None)
+    before = there()
+    assert set(before) == {"history.md", "history-a.png", "history-a.svg"}
+    cells = {"a": [found_in(nights(12))], "b": [found_in(nights(12))]}
+    if fails == "while the page is written":
+        monkeypatch.setattr(type(tmp_path), "write_text", stop)
+    with pytest.raises(OSError, match="no space left"):
+        write_history(cells, tmp_path, None, stop if fails == "while cells are drawn" else None)
+    assert there() == before
+    monkeypatch.undo()
+    write_history(cells, tmp_path, None)
+    assert {name for name in there() if before.get(name) != there()[name]} == set(there())
+    assert "history-b.png" in there()
+
+
 def test_series_on_disk_grow_and_take_a_run_once(tmp_path, nights):
     assert history.add(tmp_path / "h", nights(2)) == 2
     assert history.add(tmp_path / "h", [*nights(2), *nights(1, first=5, prefix="new")]) == 1

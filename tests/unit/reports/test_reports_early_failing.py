@@ -85,6 +85,21 @@ def test_what_ends_it_while_the_energy_is_computed(
     assert there(tmp_path / "out") == before
 
 
+def test_a_page_that_finds_no_room_leaves_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_report([folders.write_run(tmp_path / "earlier", spec_of(8))], tmp_path / "out")
+    before = there(tmp_path / "out")
+    other = folders.write_run(tmp_path / "other", spec_of(9))
+
+    def full(*_: object, **__: object) -> None:
+        assert list((tmp_path / "out").rglob(".new-*/account.png"))  # it was drawn before
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_report([other], tmp_path / "out")
+    assert there(tmp_path / "out") == before
+
+
 def test_what_a_report_has_no_more_goes_when_it_is_there(tmp_path: Path) -> None:
     write_report([folders.write_run(tmp_path / "whole", spec_of(8))], tmp_path / "out")
     assert (tmp_path / "out" / "figures" / "account.png").is_file()
