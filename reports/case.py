@@ -236,6 +236,9 @@ def labels(cases: Sequence[Case]) -> list[str]:
 def _versions(run: RunTables) -> str:
     versions = run.meta.get("versions")
     found = versions if isinstance(versions, dict) else {}
-    known = [name for name in _NAMED_FIRST if name in found]
-    named = [f"{name} {found[name]}" for name in known[:_SHORT]]
-    return ", ".join(named) or framework_of(run) or "versions not on record"
+    own = run.spec.framework
+    first = None if own in found else framework_of(run)
+    known = [name for name in dict.fromkeys((own, *_NAMED_FIRST)) if name in found]
+    named = [first] if first else []
+    named += [f"{name} {found[name]}" for name in known]
+    return ", ".join(named[:_SHORT]) or "versions not on record"

@@ -20,7 +20,7 @@ SCRIPTED_KIND = "scripted policy"
 SCRIPTED = "Scripted policy: the model did not decide. It scored the script's tokens, and was trained on them."
 IMPORTED = "Imported: made from what somebody else recorded. What that does not tell is not known here."
 STEPS_ONLY = "recorded with steps only (BENCH_RECORD=steps)"
-NOT_SAID = "the adapter says nothing of this cell, or is not installed here"
+NOT_SAID = "the adapter says nothing of this cell, is not installed here, or can't be used (bench list)"
 _SETTING = re.compile(r"^[A-Za-z_+][\w.+-]*=")  # a framework setting among the notes of meta.json
 
 

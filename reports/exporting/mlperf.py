@@ -23,6 +23,7 @@ START, STOP, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 PARALLEL = ("tensor_parallelism", "pipeline_parallelism", "context_parallelism", "expert_parallelism")
 _PARALLEL_KEY = re.compile(r"parallel|megatron|allocation|(^|[._])(tp|pp|cp|ep|dp)([._]|$)", re.IGNORECASE)
 _DTYPE_KEY = re.compile(r"dtype|precision|quant|fp8|amp", re.IGNORECASE)
+_CONFIGURED = frozenset({"simulated", "skyrl", "areal", "verl"})  # set up by bench's own adapters, so known here
 _SAMPLING_KEY = re.compile(r"temperature|top_p", re.IGNORECASE)
 
 Line = tuple[int, str, str, Any, dict[str, Any]]  # ns, event type, key, value, metadata
@@ -98,13 +99,13 @@ class _Log:
         yield "init_checkpoint_step", 0, {}
         yield "train_samples", spec.prompts * spec.group_size, {"unit": "trajectory"}
         yield "eval_samples", 0, {"reason": "steps do not evaluate"}
-        if self._plain(PARALLEL, _PARALLEL_KEY):
+        if self._known(PARALLEL) and self._plain(PARALLEL, _PARALLEL_KEY):
             for key in PARALLEL:
                 yield key, 1, {"side": "train", "rollout_tensor_parallelism": spec.rollout_tp}
         precision = tuple(f"lowest_numerical_precision_in_{part}" for part in ("linear", "attn", "comm"))
         if spec.framework == "simulated":
             self.notes.append(f"{', '.join(precision)}: left out, nothing is computed by the simulated framework")
-        elif self._plain(precision, _DTYPE_KEY):
+        elif self._known(precision) and self._plain(precision, _DTYPE_KEY):
             for key in precision:
                 yield key, "fp32" if spec.device is Device.CPU else "bfloat16", {}
         sampling = tuple(f"generation_training_rollout_{part}" for part in ("temperature", "top_p"))
@@ -121,6 +122,13 @@ class _Log:
         yield "bench.work_digest", spec.work_digest, {}
         yield "bench.spec_digest", spec.spec_digest, {}
         yield "bench.max_staleness", spec.max_staleness, {}
+
+    def _known(self, keys: tuple[str, ...]) -> bool:
+        """Whether an adapter of bench's own sets `keys` for the run's framework: else they are left out, and noted."""
+        framework = self.run.spec.framework
+        if framework not in _CONFIGURED:
+            self.notes.append(f"{', '.join(keys)}: left out, not known of {framework}")
+        return framework in _CONFIGURED
 
     def _plain(self, keys: tuple[str, ...], touches: re.Pattern[str]) -> bool:
         """Whether what bench configures for `keys` is what ran: else they are left out, and it is noted."""

@@ -107,6 +107,13 @@ def test_the_proof_is_what_the_fault_turns(runs: Path) -> None:
     assert proven == {False: True, True: False}
 
 
+def test_the_runs_name_the_example_s_own_engine(installed: dict[str, str], runs: Path, tmp_path: Path) -> None:
+    assert {run.spec.engine for run in map(load_run, sorted(runs.iterdir()))} == {"toy"}
+    asked = ["run", "--framework", "toy", "--placement", "colocated", "--device", "cpu", "--engine", "vllm"]
+    with pytest.raises(AssertionError, match="engine = vllm: allowed with toy on cpu is toy"):
+        call([*BENCH, *asked, "--dry-run"], installed, tmp_path)
+
+
 def test_a_setting_that_does_not_exist_is_refused_before_the_start(installed: dict[str, str], tmp_path: Path) -> None:
     run = ["run", "--framework", "toy", "--placement", "colocated", "--device", "cpu", "-o", "speed=9"]
     with pytest.raises(AssertionError, match=r"framework = toy.*speed"):

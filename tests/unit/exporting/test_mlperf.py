@@ -1,6 +1,7 @@
 """The MLPerf log of a run, read by mlcommons' parser and checker: accepted as it is, refused with a key missing."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -241,3 +242,21 @@ def test_a_run_that_was_killed_is_accepted_as_aborted(cut_run: Path, tmp_path: P
     (stop,) = (line for line in records(log) if line["key"] == "run_stop")
     assert stop["metadata"]["status"] == "aborted"
     assert check(log) == (True, [])
+
+
+def test_what_only_bench_s_own_adapters_configure_is_not_said_of_another_framework(
+    async_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(async_run, folder)
+    for file in (folder / "spec.json", folder / "tables" / "spec.json"):
+        if file.is_file():
+            file.write_text(file.read_text().replace('"simulated"', '"own-rl"'))
+    capsys.readouterr()
+    assert call(["export", str(folder), "--to", "mlperf", "-o", str(tmp_path / "run.log")]) == 0
+    keys = {line["key"] for line in records(tmp_path / "run.log")}
+    assert "max_steps" in keys
+    assert not {key for key in keys if "parallelism" in key or "numerical_precision" in key}
+    said = capsys.readouterr()
+    assert "lowest_numerical_precision_in_comm: left out, not known of own-rl" in said.out + said.err
+    assert "expert_parallelism: left out, not known of own-rl" in said.out + said.err
