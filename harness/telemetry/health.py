@@ -4,7 +4,7 @@ import ctypes
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import pynvml
@@ -105,21 +105,24 @@ class ProcessMemory:
 class ErrorEvents(threading.Thread):
     """Waits for Xid and double-bit ECC errors of some GPUs, and tells each as a metric when it happens."""
 
-    def __init__(self, gpus: Sequence[Gpu], tell: Tell, stop: threading.Event) -> None:
+    def __init__(self, gpus: Sequence[Gpu], tell: Tell, stop: threading.Event, lost: Container[str] = ()) -> None:
+        """`lost`: UUIDs of GPUs that are. One that comes back is another thread's, which listens to it anew."""
         super().__init__(name="errors", daemon=True)
         self._gpus = gpus
+        self._lost = lost
         self._uuids = {_address(gpu.handle): gpu.uuid for gpu in gpus}  # one that fell off the bus tells none
         self._tell = tell
         self._stopped = stop
+        self._unseen = False  # a loss ended the last wait, and no one knew yet whose
         self._told_lost = False
 
     def run(self) -> None:
         """Ends when told to stop, when no GPU can report errors, or when the driver stops answering."""
-        gpus, again = self._gpus, False
+        gpus = self._gpus
         while gpus and not self._stopped.is_set():
-            gpus, again = self._listen(gpus, again=again), True
+            gpus = self._listen(gpus)
 
-    def _listen(self, gpus: Sequence[Gpu], *, again: bool) -> Sequence[Gpu]:
+    def _listen(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
         """Until one is lost; those of them to listen to then, without it.
 
         As long as a lost one is among them the driver ends each wait at once, and tells nothing of the others.
@@ -132,7 +135,7 @@ class ErrorEvents(threading.Thread):
             return ()
         try:
             listening = [gpu for gpu in gpus if self._register(gpu, events)]
-            if again and len(listening) == len(gpus):
+            if self._unseen and len(listening) == len(gpus):
                 self._tell_lost()
                 self._stopped.wait(WAIT_MS / 1000)
             event = pynvml.c_nvmlEventData_t()
@@ -142,9 +145,12 @@ class ErrorEvents(threading.Thread):
                 code = wait()
                 if not code:
                     self._take(event)
-                elif code == pynvml.NVML_ERROR_GPU_IS_LOST:
-                    return listening
-                elif code != pynvml.NVML_ERROR_TIMEOUT:
+                elif code in (pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_GPU_IS_LOST):
+                    here = [gpu for gpu in listening if gpu.uuid not in self._lost]  # a loss may be seen elsewhere
+                    self._unseen = code == pynvml.NVML_ERROR_GPU_IS_LOST and len(here) == len(listening)
+                    if self._unseen or len(here) < len(listening):
+                        return here
+                else:
                     for gpu in listening:
                         gpu.nothing("xid", code)
                     return ()

@@ -118,7 +118,7 @@ class GpuWatch:
 
     def _errors(self, gpus: Sequence[Gpu]) -> None:
         if gpus:
-            thread = ErrorEvents(list(gpus), self._metric, self._stop)
+            thread = ErrorEvents(list(gpus), self._metric, self._stop, self._lost)
             self._threads.append(thread)
             thread.start()
 

@@ -393,8 +393,7 @@ int nvmlDeviceGetComputeInstanceId(device_t device, unsigned int *id) {
     return OK;
 }
 typedef struct { device_t device; unsigned long long type, data; unsigned int gi, ci; } event_t;
-typedef struct { int listening[MAX_GPUS]; } events_t;
-static long long last_xid[MAX_GPUS];
+typedef struct { int listening[MAX_GPUS]; long long last_xid[MAX_GPUS]; } events_t; /* each set is told of each */
 int nvmlEventSetCreate(events_t **set) {
     *set = calloc(1, sizeof **set);
     return enter(-1, "event_set", 0);
@@ -411,6 +410,7 @@ int nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types)
 int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, events_t *set) {
     ENTER("register_events", 0);
     set->listening[gpu] = types != 0;
+    set->last_xid[gpu] = get(gpu, "xid", 0);
     return OK;
 }
 int nvmlEventSetWait_v2(events_t *set, event_t *event, unsigned int timeout_ms) {
@@ -422,8 +422,8 @@ int nvmlEventSetWait_v2(events_t *set, event_t *event, unsigned int timeout_ms) 
             if (set->listening[gpu] && get(gpu, "lost_after", -1) == 0) return LOST;
         for (int gpu = 0; gpu < MAX_GPUS; gpu++) {
             long long xid = set->listening[gpu] ? get(gpu, "xid", 0) : 0;
-            if (xid == 0 || xid == last_xid[gpu]) continue;
-            last_xid[gpu] = xid;
+            if (xid == 0 || xid == set->last_xid[gpu]) continue;
+            set->last_xid[gpu] = xid;
             *event = (event_t){(device_t)(intptr_t)(gpu + 1), 8, (unsigned long long)xid, 0xFFFFFFFFu, 0xFFFFFFFFu};
             return OK;
         }
