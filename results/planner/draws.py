@@ -20,6 +20,7 @@ Whole = npt.NDArray[np.int64]
 Fast = Callable[[Bits, float, float, Floats], None]  # bits, median, sigma, where the values go
 
 BLOCK = 1 << 13  # values worked on at a time: they stay in a core's cache
+MOST_KEPT = 4 * BLOCK  # of which the bits are kept for who asks for them again
 
 # Streams of a seed. What is drawn of one never moves another.
 GENERATION, TOOL, TURNS, OFFLOAD, LOGPROB, TRAIN, PAUSE, TRANSFER, RESUME = range(9)
@@ -62,11 +63,22 @@ def seconds(law: Law, seed: int, stream: int, first: int, count: int, fast: Fast
 
 def _quickly(fast: Fast, law: LogNormal, seed: int, stream: int, first: int, count: int) -> Floats:
     found = np.empty(count)
+    if count <= MOST_KEPT:  # of a short simulation: others of the same seed are likely to follow
+        kept = _kept_bits(seed, stream, first, -(-count // BLOCK) * BLOCK)
+        fast(kept[:count], law.median_s, law.sigma, found)
+        return found
     philox, skip = _philox(seed, stream, first), first % 4
     for begin in range(0, count, BLOCK):  # bits are made a block at a time too: they are still near when they are used
         part = found[begin : begin + BLOCK]
         fast(philox.random_raw(len(part) + skip)[skip:], law.median_s, law.sigma, part)
         skip = 0
+    return found
+
+
+@lru_cache(maxsize=8)
+def _kept_bits(seed: int, stream: int, first: int, count: int) -> Bits:
+    found = bits(seed, stream, first, count)
+    found.setflags(write=False)
     return found
 
 

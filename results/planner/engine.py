@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from results.planner.state import ARGUMENTS, State, plain
 BACKENDS = ("auto", "compiled", "interpreted")
 # Below this many turns interpreting is quicker than loading the compiler.
 WORTH_COMPILING = 150_000
+_arguments = itemgetter(*ARGUMENTS)
 
 
 def simulate(scenario: Scenario, *, backend: str = "auto", records: int = 0) -> Result:
@@ -66,11 +68,9 @@ def play(state: State, advance: Callable[..., int]) -> None:
     """Runs the event loop to its end."""
     scenario, names = state.scenario, state.arrays.by_name
     horizon = math.inf if scenario.horizon_s is None else scenario.horizon_s
+    state.more_draws()  # there are none yet: it would ask for them at once
     while True:
-        code = advance(
-            names["par"], horizon, names["st"], names["clk"], names["rate"], state.first,
-            *(names[name] for name in ARGUMENTS),
-        )  # fmt: skip
+        code = advance(names["par"], horizon, names["st"], names["clk"], names["rate"], state.first, *_arguments(names))
         if code == k.DONE:
             return
         if code == k.NEED_DRAWS:

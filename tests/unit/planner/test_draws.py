@@ -79,11 +79,22 @@ def test_the_function_that_is_compiled_gives_them_interpreted_too():
 
 
 @pytest.mark.parametrize("first", [0, 1, 3, 8191, 12_345])
-def test_compiled_draws_begin_anywhere_too(first):
+@pytest.mark.parametrize("count", [1, 20_001, 40_001])  # bits of the last are too many to be kept
+def test_compiled_draws_begin_anywhere_too(first, count):
     law = LogNormal(20, 1)
-    fast = draws.seconds(law, 4, draws.TOOL, first, 20_001, compiled.log_normals)
+    for _ in range(2):  # the second time from bits that were kept
+        fast = draws.seconds(law, 4, draws.TOOL, first, count, compiled.log_normals)
 
-    assert fast.tolist() == draws.seconds(law, 4, draws.TOOL, first, 20_001).tolist()
+        assert fast.tolist() == draws.seconds(law, 4, draws.TOOL, first, count).tolist()
+
+
+def test_kept_bits_are_of_their_own_seed_and_stream():
+    law, made = LogNormal(20, 1), {}
+    for seed, stream in ((4, draws.TOOL), (5, draws.TOOL), (4, draws.GENERATION)):
+        made[seed, stream] = tuple(draws.seconds(law, seed, stream, 0, 100, compiled.log_normals))
+
+        assert made[seed, stream] == tuple(draws.seconds(law, seed, stream, 0, 100))
+    assert len(set(made.values())) == 3
 
 
 def test_laws_have_the_shares_they_say():
