@@ -73,7 +73,7 @@ def collect(run_dir: Path) -> RunTables:
     tables_dir(run_dir).mkdir(exist_ok=True)
     for name in COMPUTED:
         table_path(run_dir, name).unlink(missing_ok=True)
-    for folder in (run_dir, tables_dir(run_dir)):
+    for folder in (run_dir, run_dir / "samples", tables_dir(run_dir)):
         remove_left(folder)
     with made_apart(tables_dir(run_dir)) as staging:
         tables = _written(staging, _Run(run_dir, run_id, spec, meta, clocks, defects))

@@ -2,21 +2,31 @@
 
 Who makes one holds a lock (flock), which goes with the process however it ends: what no one holds was left, and is
 removed when the next is made. What a living process makes stays, and so does everything on a disk without locks.
+
+Machines may share the disk. Their processes' names differ by the machine, and not each file system tells one machine of
+the locks of another (NFS mounted with `nolock` or `local_lock`, Lustre with `localflock`): what another machine made is
+left alone until it has not changed for a day.
 """
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from harness.protocol.durable import sync_folder
 
-_FOLDER, _LOCK = ".new-", "lock"
-_FILE = re.compile(r"\.(?P<name>.+)\.\d+\.new")  # of which file, and the process's number
+_LOCK = "lock"
+_MACHINE = r"(?:(?P<machine>[0-9a-f]{8})-)?"  # without it: made by an earlier version
+_FOLDER = re.compile(rf"\.new-{_MACHINE}.*")
+_FILE = re.compile(rf"\.(?P<name>.+)\.{_MACHINE}\d+\.new")  # of which file, and the process's number
+_LONG_S = 86_400.0  # nobody makes anything for a day without a change to it
 
 
 @contextmanager
@@ -30,7 +40,7 @@ def made_whole(path: Path, *, durable: bool = False) -> Iterator[Path]:
         OSError: it cannot be written.
     """
     remove_left_of(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    temporary = path.with_name(f".{path.name}.{_machine()}-{os.getpid()}.new")
     descriptor = _held(temporary)
     try:
         try:
@@ -55,7 +65,7 @@ def made_apart(folder: Path) -> Iterator[Path]:
         OSError: it cannot be made.
     """
     while True:
-        made = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=folder))
+        made = Path(tempfile.mkdtemp(prefix=f".new-{_machine()}-", dir=folder))
         with suppress(FileNotFoundError):  # taken for left before it was held
             descriptor = _held(made / _LOCK)
             break
@@ -69,17 +79,37 @@ def made_apart(folder: Path) -> Iterator[Path]:
 def remove_left(folder: Path) -> None:
     """Removes what killed processes left in `folder` of anything that `made_whole` and `made_apart` make there."""
     for entry in _inside(folder):
-        if _FILE.fullmatch(entry.name):
-            _remove_if_left(Path(entry.path))
-        elif entry.name.startswith(_FOLDER) and entry.is_dir(follow_symlinks=False):
-            _remove_if_left(Path(entry.path), _LOCK)
+        if left := _FILE.fullmatch(entry.name):
+            _remove_if_left(entry, left["machine"])
+        elif (left := _FOLDER.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False):
+            _remove_if_left(entry, left["machine"], _LOCK)
 
 
 def remove_left_of(path: Path) -> None:
     """Removes what killed processes left beside `path` of the making of it."""
     for entry in _inside(path.parent):
         if (left := _FILE.fullmatch(entry.name)) and left["name"] == path.name:
-            _remove_if_left(Path(entry.path))
+            _remove_if_left(entry, left["machine"])
+
+
+@cache
+def _machine() -> str:
+    """Names this machine, as its kernel does from one start to the next: containers on it share the locks, too."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        name = os.uname().nodename
+    return hashlib.blake2s(name.encode(), digest_size=4).hexdigest()
+
+
+def _may_be_left(entry: os.DirEntry[str], machine: str | None) -> bool:
+    """Whether its lock says if it was left: it is of this machine, or has not changed for long."""
+    if machine in (None, _machine()):
+        return True
+    with suppress(OSError):  # gone meanwhile
+        inside = _inside(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else []
+        return time.time() - max(one.stat(follow_symlinks=False).st_mtime for one in (entry, *inside)) > _LONG_S
+    return False
 
 
 def _inside(folder: Path) -> list[os.DirEntry[str]]:
@@ -103,8 +133,11 @@ def _held(path: Path) -> int:
         os.close(descriptor)  # removed before it was held
 
 
-def _remove_if_left(path: Path, lock: str | None = None) -> None:
+def _remove_if_left(entry: os.DirEntry[str], machine: str | None, lock: str | None = None) -> None:
     """Removes a file, or a folder by the lock in it, that no living process holds."""
+    if not _may_be_left(entry, machine):
+        return
+    path = Path(entry.path)
     held = path if lock is None else path / lock
     with suppress(OSError):  # gone meanwhile, or someone else's
         # A folder's lock is made where it lacks: who made the folder may be about to hold it, and finds out.

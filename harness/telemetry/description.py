@@ -1,11 +1,12 @@
 """gpus.json: what the GPUs of a run are, and how well their counters can be read."""
 
 import json
-import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from harness.protocol.unfinished import made_whole
 
 SCHEMA_VERSION = 1
 FILE_NAME = "gpus.json"
@@ -41,17 +42,13 @@ class Description:
         others = [e for e in self._kept if e.get("host") != self._host or e.get("uuid") not in self._entries]
         mine = sorted(self._entries.values(), key=lambda entry: int(entry.get("index", 0)))
         text = json.dumps({"schema_version": SCHEMA_VERSION, "gpus": others + mine}, indent=1)
-        temporary = self._path.with_name(f".{FILE_NAME}.{self._host}-{os.getpid()}")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        with made_whole(self._path, durable=True) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 def _read(path: Path) -> list[Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         return list(raw["gpus"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # none yet, or one that says nothing: this sampler writes its own

@@ -1,13 +1,17 @@
 """Files and folders in the making: whole or not there, and what is left of them removed once no one holds it."""
 
 import fcntl
+import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from harness.protocol import unfinished
 from harness.protocol.unfinished import made_apart, made_whole, remove_left
 
 # Says where it writes, and waits to be killed.
@@ -98,8 +102,42 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_makes_stays(tmp_p
     assert sorted(tmp_path.iterdir()) == sorted([*kept, target])
 
 
+@pytest.mark.parametrize("hours", [1, 25])
+def test_what_another_machine_makes_stays_for_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Of whose locks this one may not be told."""
+
+    def aged(*paths: Path) -> None:
+        for path in paths:
+            os.utime(path, (time.time() - hours * 3600,) * 2)
+
+    stays = hours == 1
+    with ExitStack() as its:
+        monkeypatch.setattr(unfinished, "_machine", lambda: "0123abcd")
+        folder = its.enter_context(made_apart(tmp_path))
+        if not stays:
+            its.enter_context(pytest.raises(FileNotFoundError))
+        file = its.enter_context(made_whole(tmp_path / "a"))
+        file.write_text("theirs")
+        (folder / "part").write_text("half")
+        monkeypatch.setattr(unfinished, "_machine", lambda: "4567cdef")
+        monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+        aged(file, folder, folder / "lock")
+        remove_left(tmp_path)
+        assert folder.exists()  # what is in it has just changed
+        aged(folder, folder / "part")
+        with made_whole(tmp_path / "a") as temporary:
+            assert temporary != file  # of processes that have the same number
+            temporary.write_text("mine")
+        remove_left(tmp_path)
+        assert (file.exists(), folder.exists()) == (stays, stays)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == ("theirs" if stays else "mine")
+
+
 def test_one_name_is_made_by_one_at_a_time(tmp_path: Path) -> None:
-    """As two processes that have the same number would, on two machines that share the disk."""
+    """As two processes that have the same number would, in two containers that share the disk."""
     path, begun, done = tmp_path / "a", threading.Event(), threading.Event()
 
     def other() -> None:

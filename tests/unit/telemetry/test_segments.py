@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -167,6 +168,27 @@ def test_descriptions_of_other_hosts_and_of_a_sampler_before_are_kept(tmp_path):
         ("a", 1, "GPU-1", "new", 0.1),
         ("b", 0, "GPU-9", "other host", None),
     ]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from harness.telemetry.description import Description
+
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Description(Path(sys.argv[1]), "a").put("GPU-0", {"index": 0})
+"""
+
+
+def test_what_a_killed_sampler_left_of_its_description_goes(tmp_path):
+    Description(tmp_path, "a").put("GPU-1", {"index": 1})
+    before = (tmp_path / "gpus.json").read_text()
+    assert subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    assert (tmp_path / "gpus.json").read_text() == before
+    Description(tmp_path, "a").put("GPU-0", {"index": 0})
+    assert [path.name for path in tmp_path.iterdir()] == ["gpus.json"]
+    assert [gpu["uuid"] for gpu in read_gpus(tmp_path)] == ["GPU-0", "GPU-1"]
 
 
 def test_a_damaged_description_is_an_error_and_a_missing_one_no_gpus(tmp_path):
