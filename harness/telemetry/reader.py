@@ -16,6 +16,7 @@ from harness.telemetry.settling import Settling
 from harness.telemetry.values import Timed
 
 STATE_PERIOD_S = 0.5  # NVML averages utilisation over 1/6 to 1 s, by product
+GOLDEN = (5**0.5 - 1) / 2
 CLOCKS_EVERY = 3  # states: clocks are asked for what held them and how often, not for their course
 LEARN_S = 6.0  # a counter that was too slow for the measurement is watched so long by the ordinary readings
 WORKING_RATIO = 0.5  # of the time a kernel ran: the GPU works
@@ -108,9 +109,7 @@ class Reader:
             self.period_s = self._refreshes.period_s
         self._read_each_at_its_own()
         self._learn_until_ns = now + round(LEARN_S * 1e9)
-        # Half of the GPUs at one tick, half at another: neither does a round take long, nor do many have states.
-        period_ns = round(STATE_PERIOD_S * 1e9)
-        self._state_ns = -(-now // period_ns) * period_ns + gpu.index % 2 * period_ns // 2
+        self._state_ns = state_after(now, gpu.index)
         self._refined = REFINEMENTS if working else 0
         self._tell_refresh(gpu)
 
@@ -236,7 +235,7 @@ class Reader:
         answers = gpu.state_answers(clocks=self._states % CLOCKS_EVERY == 0)
         self._states += 1
         now = answers[1]
-        self._state_ns += max(round(STATE_PERIOD_S * 1e9), now - self._state_ns)
+        self._state_ns = state_after(max(now, self._state_ns), gpu.index)
         refined = self._refined >= REFINEMENTS or now < self._refine_ns
         if refined and self._learnt is None and self._found is None:
             self._settling.add_state((self, answers))
@@ -278,6 +277,23 @@ class Reader:
 
     def _tell_refresh(self, gpu: Gpu) -> None:
         self._describe(gpu, {**self._refreshes.facts(self.period_s), **_source_facts(gpu)})
+
+
+def state_after(now_ns: int, index: int) -> int:
+    """When the next state of a GPU is due (monotonic ns): once in each period of the clock.
+
+    Half of the GPUs have it at the same time, the others half a period later: neither does a round take long, nor do
+    many have states. In the period that moves on by the golden ratio from one to the next, which comes near all phases
+    soon, as evenly as can be: a load that repeats in such a period is seen at all of its own.
+    """
+    period_ns = round(STATE_PERIOD_S * 1e9)
+    shift_ns = index % 2 * period_ns // 2
+    place = (now_ns - shift_ns) // period_ns
+    due_ns = 0
+    while due_ns <= now_ns:
+        due_ns = place * period_ns + shift_ns + int(place * GOLDEN % 1 * period_ns)
+        place += 1
+    return due_ns
 
 
 def _raise(error: Exception, _gpu: Gpu) -> None:
