@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from harness.protocol.errors import SpecError
 from results.columns import TEXT, Column
 from results.schema import COLUMNS, RUN_KEY, TABLES
-from results.store import frame_of, is_collected, is_run_folder, read_table, table_path
+from results.store import frame_of, is_collected, is_run_folder, read_table, said_in, table_path
 
 RUN_ID = Column("run_id", TEXT, "", False, "name of the run")
 SAID = "said_run_id"  # processes.run_id: what the process itself said
@@ -105,7 +105,7 @@ def open_runs(*patterns: str | Path) -> Runs:
             left_out[path] = f"not collected; run `bench collect {path}`"
             continue
         read_table(table_path(path, "runs"), "runs")  # tells a newer schema, or damage, by name
-        run_id = (pq.read_schema(table_path(path, "runs")).metadata or {}).get(RUN_KEY, b"").decode() or path.name
+        run_id = said_in(pq.read_schema(table_path(path, "runs")), RUN_KEY) or path.name
         if run_id in folders:
             raise SpecError(f"{path}: holds the same run as {folders[run_id]} ({run_id}); name one of them")
         folders[run_id] = path

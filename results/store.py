@@ -1,5 +1,6 @@
 """Tables on disk: written whole or not at all, read with their schema checked, older versions brought up to date."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from results.table_parts import Parts, parts_in, parts_of
 from results.table_problems import check_columns, is_file, unreadable
 from results.table_writing import TableWriter
 
+VERSION = re.compile(r"[0-9]{1,9}")  # of a schema
 BATCH_ROWS = 2**18  # of a table that is read part by part
 KEPT_ROWS = 2**20  # of a table whose columns are kept once they were read
 COMPUTED = (
@@ -221,7 +223,7 @@ def read_table(
         raise unreadable(path, error) from None
     if there is not None:
         return table.select(list(there)).replace_schema_metadata(None)
-    run_id = (table.schema.metadata or {}).get(RUN_KEY, b"").decode()
+    run_id = said_in(table.schema, RUN_KEY)
     for old in range(version, SCHEMA_VERSION):
         table = migrations[old](name, table)
     whole = with_metadata(name, conform(name, table, where=str(path)), run_id)
@@ -237,6 +239,12 @@ def check_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = 
     return _described(path, name, migrations)[1]
 
 
+def said_in(schema: pa.Schema, key: bytes) -> str:
+    """What the metadata of a table's file say; "" where they don't. Bytes that are no text become marks."""
+    said: bytes = (schema.metadata or {}).get(key, b"")
+    return said.decode("utf-8", "replace")
+
+
 def _described(path: Path, name: str, migrations: Mapping[int, Migration]) -> tuple[pa.Schema, int]:
     """The schema of a table's file, and the version of its tables; raises as `check_table`."""
     try:
@@ -245,9 +253,8 @@ def _described(path: Path, name: str, migrations: Mapping[int, Migration]) -> tu
         raise SpecError(f"{path}: missing; run `bench collect {path.parent.parent}`") from None
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error) from None
-    metadata = schema.metadata or {}
-    stored, version = metadata.get(TABLE_KEY, b"").decode(), metadata.get(VERSION_KEY, b"").decode()
-    if stored != name or not version.isdecimal():
+    stored, version = said_in(schema, TABLE_KEY), said_in(schema, VERSION_KEY)
+    if stored != name or not VERSION.fullmatch(version):
         raise SpecError(f"{path}: table {stored!r} of schema version {version!r}, expected {name!r} of a known version")
     for old in range(int(version), SCHEMA_VERSION):
         if old not in migrations:

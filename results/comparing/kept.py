@@ -9,18 +9,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
+from harness.protocol.kinds import fits, name_of
 from harness.protocol.unfinished import made_whole
 from results.collect import collect
 from results.comparing import code
 from results.comparing.measures import MEASURES, RunMeasures, StepSeries, Value
 from results.comparing.measuring import measure_run
 from results.store import is_collected, is_run_folder, load_run, table_path
+from results.table_problems import MOST_SIGNS
 
 FORMAT = 1
 KEPT = "measures.parquet"  # in a run's folder
@@ -40,6 +42,7 @@ SCHEMA = pa.schema(
     ]
 )
 _APART = ("values", "series")  # in the rows; all other fields of a run are in the metadata
+_FACTS = {name: kind for name, kind in get_type_hints(RunMeasures).items() if name not in _APART}
 
 
 def write_measures(path: Path, runs: Sequence[RunMeasures], *, stamp: str = "") -> None:
@@ -130,7 +133,9 @@ def kept_measures(run_dir: Path) -> RunMeasures | None:
         with suppress(SpecError):
             table = _open(path)
             found = _runs(path, table)
-            if len(found) == 1 and (table.schema.metadata or {}).get(_STAMP, b"").decode() == stamp_of(run_dir):
+            if len(found) == 1 and (table.schema.metadata or {}).get(_STAMP, b"").decode(
+                "utf-8", "replace"
+            ) == stamp_of(run_dir):
                 return found[0]
     return None
 
@@ -162,6 +167,14 @@ def _open(path: Path) -> pa.Table:
 
 
 def _runs(path: Path, table: pa.Table) -> list[RunMeasures]:
+    try:
+        return _read(path, table)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SIGNS]
+        raise SpecError(f"{path}: what it says of its runs cannot be read ({said}): make it anew") from None
+
+
+def _read(path: Path, table: pa.Table) -> list[RunMeasures]:
     held = json.loads(table.schema.metadata[_KEY])
     if held.get("format") != FORMAT:
         raise SpecError(
@@ -191,6 +204,9 @@ def _run(
     name = facts["run_id"]
     mine = steps.get(name, {})
     facts = {**facts, "problems": tuple(facts["problems"]), "notes": tuple(facts["notes"])}
+    for fact, value in facts.items():
+        if fact in _FACTS and not fits(value, _FACTS[fact]):
+            raise ValueError(f"{fact} = {str(value)[:40]!r}: not of type {name_of(_FACTS[fact])}")
     return RunMeasures(
         **facts,
         values=values.get(name, {}),
