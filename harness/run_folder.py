@@ -1,7 +1,6 @@
 """The folder of a run: made once, locked while its harness lives, sealed at its end; and its status, read from disk."""
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.protocol.errors import EnvError, SpecError
+from harness.protocol.errors import NO_SPACE, EnvError, SpecError
 from harness.protocol.spec import RunSpec
 from harness.protocol.unfinished import made_whole
 from results.status import held, read_meta
@@ -23,7 +22,6 @@ BALLAST_BYTES = 1024 * 1024
 FULL_BYTES = 256 * 1024  # with less than this free, the next write is as good as lost
 STATUSES = ("running", "finished", "failed", "interrupted", "timeout", "stalled")
 UNKNOWN = "unknown (meta.json cannot be read)"
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)

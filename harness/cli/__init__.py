@@ -1,6 +1,5 @@
 """The `bench` command: thin verbs, one file each; nothing heavy is imported before a verb runs."""
 
-import errno
 import importlib
 import os
 import sys
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from harness.cli.output import INTERRUPTED, fail, save_traceback, terminal_gone
-from harness.protocol.errors import BenchError
+from harness.protocol.errors import NO_SPACE, BenchError
 
 _VERBS = {
     "run": "run",
@@ -39,7 +38,6 @@ _VERBS = {
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends
 HUNG_UP = 129  # 128 + SIGHUP
 OUTPUT_FULL = 74  # sysexits' EX_IOERR: what was printed found no room
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Verbs(click.Group):
@@ -96,7 +94,7 @@ def call(arguments: Sequence[str]) -> int:
     except Exception as error:
         if terminal_gone(error):
             return HUNG_UP
-        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        if isinstance(error, OSError) and error.filename is None and error.errno in NO_SPACE:
             return fail(
                 f"what was printed can't be written: {error.strerror}; make room, or print elsewhere", OUTPUT_FULL
             )

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import click
 
-from harness.protocol.errors import BenchError, SpecError
+from harness.protocol.errors import NO_SPACE, BenchError, SpecError
 
 # What a file system says of a place, and not of bench. ENOENT is not among them: a file of a run's own that is missing
 # is for the traceback; a folder that can't be made is found by `writable`.
-ORDINARY = frozenset(
+ORDINARY = NO_SPACE | frozenset(
     {
         errno.EROFS,
         errno.EACCES,
         errno.EPERM,
-        errno.ENOSPC,
-        errno.EDQUOT,
         errno.ENOTDIR,
         errno.EISDIR,
         errno.ENAMETOOLONG,

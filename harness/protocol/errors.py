@@ -1,5 +1,10 @@
 """Errors, named by the boundary they crossed; each maps to one exit code of `bench`."""
 
+import errno
+
+# A full disk, a quota, and a limit on the size of a file (`ulimit -f`): to a user, all are a lack of room.
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 
 class BenchError(Exception):
     """Base of the errors a user can act on: the message says what was wrong, where, and what to do next."""

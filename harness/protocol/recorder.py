@@ -19,6 +19,7 @@ from pathlib import Path
 
 from harness.protocol import PROTOCOL_VERSION
 from harness.protocol.clock import now_ns, wall_ns
+from harness.protocol.errors import NO_SPACE
 from harness.protocol.events import (
     Bye,
     Event,
@@ -37,7 +38,7 @@ from harness.protocol.events import (
 FSYNC_PERIOD_S = 1.0
 CLOSED = -1  # no descriptor: that of a closed file may soon be another file's, which a late line must not get into
 # A sync that fails so has lost what was written; the kernel says it once, and later syncs succeed (fsync(2)).
-NOT_WRITTEN = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+NOT_WRITTEN = NO_SPACE | {errno.EIO}
 RUN_ID_VARIABLE = "BENCH_RUN_ID"
 EVENTS_VARIABLE = "BENCH_EVENTS"
 RUN_DIR_VARIABLE = "BENCH_RUN_DIR"  # the run's folder, where the events' own lies elsewhere

@@ -48,7 +48,7 @@ def a_run(where: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOTDIR])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EFBIG, errno.ENOTDIR])
 @pytest.mark.parametrize(
     ("verb", "place"), [("collect", "results.collect.collect"), ("report", "reports.report.write_report")]
 )

@@ -50,7 +50,8 @@ def test_a_run_on_a_disk_that_fills_up(tmp_path: Path) -> None:
     assert "RecorderFullError" in str(tables["failures"].to_pylist())
 
 
-def test_the_ballast_pays_for_the_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_the_ballast_pays_for_the_last_words(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunFolder.create(tmp_path, make_spec())
     with folder.held():
         folder.write_meta(status="running")
@@ -58,7 +59,7 @@ def test_the_ballast_pays_for_the_last_words(tmp_path: Path, monkeypatch: pytest
 
         def fsync(descriptor: int) -> None:
             if (folder.path / ".ballast").exists():
-                raise OSError(errno.ENOSPC, "No space left on device")
+                raise OSError(number, os.strerror(number))
             real(descriptor)
 
         monkeypatch.setattr("harness.run_folder.os.fsync", fsync)
@@ -80,9 +81,10 @@ def test_without_ballast_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: py
         folder.write_meta(status="failed")
 
 
-def test_no_room_for_a_run_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_no_room_for_a_run_at_all(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def allocate(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("harness.run_folder.os.posix_fallocate", allocate)
     with pytest.raises(EnvError, match="free some space"):

@@ -123,7 +123,9 @@ def test_a_recorder_that_is_shut_just_before_a_sync_has_its_thread_end(tmp_path,
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("number", "lost"), [(errno.EIO, True), (errno.EDQUOT, True), (errno.EINVAL, False)])
+@pytest.mark.parametrize(
+    ("number", "lost"), [(errno.EIO, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EINVAL, False)]
+)
 def test_that_a_sync_lost_lines_is_told_by_the_next_ones(tmp_path, synced, monkeypatch, number, lost):
     """The kernel says so once, to the thread that syncs, and the sync at the end succeeds."""
     failing = [OSError(number, os.strerror(number))]
