@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -78,6 +79,10 @@ def call(arguments: Sequence[str]) -> int:
         code = bench.main(list(arguments), prog_name="bench", standalone_mode=False)
     except BenchError as error:
         return fail(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:  # its message is the help, as it was laid out
+        with suppress(OSError):
+            click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
         return fail(" ".join(error.format_message().split()) + where, 2)

@@ -93,3 +93,12 @@ def test_help_names_the_exit_codes_of_signals(capsys: pytest.CaptureFixture[str]
     shown = " ".join(capsys.readouterr().out.split())
     for text in ("130 interrupted", "143 ended by SIGTERM", "129 by SIGHUP"):
         assert text in shown
+
+
+@pytest.mark.parametrize("group", [[], ["env"], ["tools"], ["baseline"]], ids=str)
+def test_a_group_without_a_verb_shows_its_help(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*group, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert call(group) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", shown)
