@@ -1,117 +1,25 @@
-"""The `bench` command: thin verbs, one file each; nothing heavy is imported before a verb runs."""
+"""The `bench` command. Nothing is imported with this module, so that Ctrl-C is heard from the first moment on."""
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-
-import click
-
-from harness.cli.output import INTERRUPTED, fail, save_traceback, terminal_gone
-from harness.protocol.errors import NO_SPACE, BenchError
-
-_VERBS = {
-    "run": "run",
-    "sweep": "sweep",
-    "collect": "collect",
-    "report": "report",
-    "compare": "compare",
-    "query": "query",
-    "export": "export",
-    "publish": "publish",
-    "check": "check",
-    "baseline": "baseline",
-    "history": "history",
-    "workshop": "workshop",
-    "import": "importing",
-    "lint": "lint",
-    "list": "listing",
-    "logs": "logs",
-    "tools": "tools",
-    "env": "env",
-    "doctor": "doctor",
-    "simulate": "simulate",
-    "calibrate": "calibrate",
-    "plan": "plan",
-    "score": "score",
-}
-CLOSED_PIPE = 141  # 128 + SIGPIPE, as a program that the signal ends
-HUNG_UP = 129  # 128 + SIGHUP
-OUTPUT_FULL = 74  # sysexits' EX_IOERR: what was printed found no room
-
-
-class _Verbs(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"harness.cli.{_VERBS[cmd_name]}").command
-        return command
-
-
-def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        from importlib.metadata import version  # half of `bench --help`, if imported above
-
-        click.echo(f"bench {version('agentic-rl-bench')}")
-        ctx.exit()
-
-
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
-)
-def bench() -> None:
-    """Compare RL frameworks for agentic LLM training on the same work, and see where the GPU time went.
-
-    Exit codes: 0 done, 1 an error of bench itself, 2 a wrong request, 3 an environment, 4 the framework's run,
-    5 a check that could not have shown a regression,
-    130 interrupted (Ctrl-C), 143 ended by SIGTERM, 129 by SIGHUP.
-    """
 
 
 def call(arguments: Sequence[str]) -> int:
     """Runs one command line; returns its exit code. Errors are one line on stderr, never a traceback."""
     try:
-        code = bench.main(list(arguments), prog_name="bench", standalone_mode=False)
-    except BenchError as error:
-        return fail(str(error), error.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:  # its message is the help, as it was laid out
-        with suppress(OSError):
-            click.echo(error.format_message(), err=True)
-        return 2
-    except click.UsageError as error:
-        where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
-        return fail(" ".join(error.format_message().split()) + where, 2)
-    except click.ClickException as error:
-        return fail(error.format_message(), 2)
-    except (click.Abort, KeyboardInterrupt):
-        return fail("interrupted", INTERRUPTED)
-    except SystemExit:  # click's own answer to a closed pipe, and in this mode to nothing else
-        return CLOSED_PIPE
-    except BrokenPipeError:
-        return CLOSED_PIPE
-    except PermissionError as error:  # says something of a place, and nothing of bench
-        return fail(f"{error.filename or error}: {error.strerror}; ask its owner for read access", 2)
-    except Exception as error:
-        if terminal_gone(error):
-            return HUNG_UP
-        if isinstance(error, OSError) and error.filename is None and error.errno in NO_SPACE:
-            return fail(
-                f"what was printed can't be written: {error.strerror}; make room, or print elsewhere", OUTPUT_FULL
-            )
-        path = save_traceback(error)
-        return fail(f"unexpected {type(error).__name__}: {error}; this is a defect of bench, details in {path}", 1)
-    return code if isinstance(code, int) else 0
+        from harness.cli.verbs import answer
+
+        return answer(arguments)
+    except KeyboardInterrupt:  # before `answer` hears it, or while it says what went wrong
+        sys.stderr.write("bench: interrupted\n")
+        return 130
 
 
 def main() -> None:
     """Entry point of the `bench` script."""
     code = call(sys.argv[1:])
-    if code in (CLOSED_PIPE, HUNG_UP, OUTPUT_FULL):
+    if code in (74, 129, 141):  # output found no room, the terminal went away, a pipe was closed
         # What is still buffered has nowhere to go, and must not fail once more while Python ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):

@@ -53,3 +53,21 @@ def test_in_another_thread_nothing_is_changed() -> None:
     thread.start()
     thread.join()
     assert entered == [True]
+
+
+# Ctrl-C in the first 50 ms: while click is being imported.
+EARLY = """
+import sys
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+from harness.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_bench_is_being_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY, "--help"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"bench: interrupted\n")

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import click
 import pytest
 
-from harness.cli import _VERBS, bench
+from harness.cli.verbs import _VERBS, bench
 
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
