@@ -67,6 +67,7 @@ def bench() -> None:
 
     Exit codes: 0 done, 1 an error of bench itself, 2 a wrong request, 3 an environment, 4 the framework's run,
     5 a check that could not have shown a regression,
+    74 what was printed found no room, 141 a closed pipe,
     130 interrupted (Ctrl-C), 143 ended by SIGTERM, 129 by SIGHUP.
     """
 

@@ -1,11 +1,15 @@
 """What `bench` says of itself, and how little it loads to say it."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from harness.cli import call
+from harness.cli.output import INTERRUPTED
+from harness.cli.verbs import CLOSED_PIPE, HUNG_UP, OUTPUT_FULL
 from harness.specs.request import KEYS
 
 HEAVY = ("pandas", "pyarrow", "matplotlib", "pydantic", "rich", "pynvml", "psutil", "filelock", "numpy", "harness.run")
@@ -88,10 +92,25 @@ def test_the_installed_script_is_this_command() -> None:
     assert done.stderr == "bench: No such command 'nonsense'. (see: bench --help)\n"
 
 
+def test_the_page_names_every_exit_code() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "usage.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    named = [int(code) for code in re.findall(r"^\| (\d+) \|", section, flags=re.MULTILINE)]
+    own = {0, 1, 2, 3, 4, 5, 143, INTERRUPTED, HUNG_UP, OUTPUT_FULL, CLOSED_PIPE}
+    assert set(named) == own
+    assert len(named) == len(own)
+
+
 def test_help_names_the_exit_codes_of_signals(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for text in ("130 interrupted", "143 ended by SIGTERM", "129 by SIGHUP"):
+    for text in (
+        "130 interrupted",
+        "143 ended by SIGTERM",
+        "129 by SIGHUP",
+        "74 what was printed",
+        "141 a closed pipe",
+    ):
         assert text in shown
 
 
