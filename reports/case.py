@@ -1,6 +1,7 @@
 """One run as a report sees it: its tables, its figures, and the words that go under each of its tables."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from reports.tables import fresh_verdict, in_order, verdict
 from results.answers import answers, doubts
 from results.contamination import Contamination
 from results.metrics import RunFigures, compute
-from results.store import RunTables, is_collected, load_run
+from results.store import COMPUTED, RunTables, is_collected, load_run, table_path, write_table
 from results.watch import Watch
 from results.window import Window
 
@@ -45,6 +46,8 @@ class Case:
     def load(cls, run_dir: Path, watch: Callable[[RunTables], Watch | None] = lambda run: None) -> "Case":
         """Loads a run; one that was never collected, or was not sealed when it was, is collected first.
 
+        Computed tables that it lacks are written, where its folder can be.
+
         `watch`: gives who is told of this run what is known early.
 
         Raises:
@@ -53,6 +56,7 @@ class Case:
         complete = is_collected(run_dir) and (run_dir / "sealed").exists()
         run = load_run(run_dir) if complete else _collected(run_dir)
         figures = compute(run, watch(run))
+        _write_missing(run, figures)
         return cls(run=run, figures=figures, steps=steps_in(run, figures.window))
 
     @property
@@ -219,6 +223,17 @@ def _collected(run_dir: Path) -> RunTables:
     from results.collect import collect  # with what reads events and samples: most runs were collected before
 
     return collect(run_dir)
+
+
+def _write_missing(run: RunTables, figures: RunFigures) -> None:
+    """Writes computed tables that a run lacks: a collection was cut short before, or was not for figures."""
+    missing = [name for name in COMPUTED if not table_path(run.run_dir, name).is_file()]
+    if not missing:
+        return
+    tables = figures.computed_tables()
+    with suppress(OSError):  # the report does without: it is of the figures themselves
+        for name in missing:
+            write_table(table_path(run.run_dir, name), name, tables[name], run.run_id)
 
 
 def labels(cases: Sequence[Case]) -> list[str]:

@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from harness.protocol.durable import sync_folder
 from harness.protocol.errors import SpecError
@@ -44,18 +45,25 @@ from results.store import (
 from results.texts import texts_as
 
 LAST = "runs"  # the table that is there where all are: it goes first, and comes last
+# What tables are made from, and those of its tables that have rows only where it was recorded.
+SOURCES = {
+    "events/*.jsonl": ("processes", "spans", "turns", "tool_calls", "trajectories", "steps"),
+    "samples/*.arrows": ("samples",),
+    "samples/engines/*.jsonl": ("engine_samples",),
+}
 
 
 @small_pages()
 def collect(run_dir: Path) -> RunTables:
-    """Makes the tables of a run and writes them under `tables/`; figures computed from older ones are removed.
+    """Makes the tables of a run and writes them under `tables/`; figures computed from older ones go then.
 
     The same files give the same bytes. Damaged lines, lost events and names that do not match become rows of
     `failures` with boundary `recording`; nothing else is dropped for them.
 
     Raises:
-        SpecError: not a run folder, or its spec.json cannot be read.
-        OSError: the tables cannot be written.
+        SpecError: not a run folder, its spec.json cannot be read, or its events or samples are gone and their tables
+            are not: nothing is touched then.
+        OSError: the tables cannot be written; those that were there stay, computed ones too.
     """
     spec = load_spec(run_dir)
     meta, problem = read_meta(run_dir)
@@ -70,15 +78,15 @@ def collect(run_dir: Path) -> RunTables:
     for odd in described_gpus(run_dir / "samples")[1]:
         defects.add("bad_gpus", f"samples/{odd}")
     clocks = Clocks.read(run_dir / "events")
-    tables_dir(run_dir).mkdir(exist_ok=True)
-    for name in COMPUTED:
-        table_path(run_dir, name).unlink(missing_ok=True)
+    _still_recorded(run_dir)
+    try:
+        tables_dir(run_dir).mkdir(exist_ok=True)
+    except FileExistsError:
+        raise SpecError(f"{tables_dir(run_dir)}: not a folder; move it away, then collect the run") from None
     for folder in (run_dir, run_dir / "samples", tables_dir(run_dir)):
         remove_left(folder)
     with made_apart(tables_dir(run_dir)) as staging:
         tables = _written(staging, _Run(run_dir, run_id, spec, meta, clocks, defects))
-        for name in COMPUTED:
-            table_path(run_dir, name).unlink(missing_ok=True)
         _place(staging, run_dir, {*tables, "samples"})
     tables |= {name: empty(name) for name in COMPUTED}
     # Of many rows, they are read again where someone asks for them.
@@ -91,13 +99,40 @@ def collect(run_dir: Path) -> RunTables:
     return RunTables(spec=spec, meta=meta, run_dir=run_dir, tables=StoredTables(run_dir, stored, ready))
 
 
+def _still_recorded(run_dir: Path) -> None:
+    """Whether what the tables that are there were made from is there too.
+
+    Raises:
+        SpecError: events or samples are gone, and these tables are all that is left of them.
+    """
+    for source, names in SOURCES.items():
+        if any(path.stat().st_size for path in run_dir.glob(source)):
+            continue
+        kept = [name for name in names if _has_rows(table_path(run_dir, name))]
+        if kept:
+            raise SpecError(
+                f"{run_dir / source}: missing or empty, and tables made from it have rows ({', '.join(kept)}), which"
+                f" collecting would lose; put it back, or move {tables_dir(run_dir)} away to collect without it"
+            )
+
+
+def _has_rows(path: Path) -> bool:
+    try:
+        return bool(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        return False  # not there, or nothing that could be lost
+
+
 def _place(staging: Path, run_dir: Path, names: Collection[str]) -> None:
     """Gives tables that are whole their places. Killed amid it, it leaves a run that is not collected: without LAST.
 
-    So those of two collections are never taken for those of one, and the next reader makes all of them anew.
+    So those of two collections are never taken for those of one, and the next reader makes all of them anew. What was
+    computed from the older ones goes after LAST: it is there as long as they are.
     """
     table_path(run_dir, LAST).unlink(missing_ok=True)
     sync_folder(tables_dir(run_dir))  # gone before another is in its place, after a crash of the machine too
+    for name in COMPUTED:
+        table_path(run_dir, name).unlink(missing_ok=True)
     for name in sorted(names, key=lambda name: name == LAST):
         if name == LAST:
             sync_folder(tables_dir(run_dir))
