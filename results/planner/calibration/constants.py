@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harness.protocol.errors import SpecError
+from harness.protocol.spec import Device, Offload, Placement
+from results.planner.calibration.typed import Rule, Rules, made_of
 
 FORMAT = 1
 SIMULATED = "simulated"  # framework of runs without one; in files their source is MEASURED, as of all runs
@@ -118,12 +119,12 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if not self.turns or min(self.turns) < 1:
-            raise SpecError("calibration: no counts of turns")
+            raise SpecError("turns: no counts of turns")
         # One order, whether it was just fitted or read from a file: draws go through the constants in it.
         object.__setattr__(self, "constants", dict(sorted(self.constants.items())))
         missing = [name for name in (*STEP, *TURN) if name not in self.constants]
         if missing:
-            raise SpecError(f"calibration: constant {missing[0]} is missing")
+            raise SpecError(f"constants.{missing[0]}: it is missing")
 
     @property
     def gpus(self) -> int:
@@ -177,36 +178,51 @@ def read(path: Path) -> Calibration:
     Raises:
         SpecError: no such file, or what it holds is no calibration: names the key.
     """
+    none = "`bench calibrate RUN -o FILE` writes one"
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(f"{path} can't be read: {error}") from None
+    except RecursionError:
+        raise SpecError(f"{path}: no calibration (nested too deeply); {none}") from None
     except ValueError as error:
-        raise SpecError(
-            f"{path}: no calibration (not JSON: {error}); `bench calibrate RUN -o FILE` writes one"
-        ) from None
-    if not isinstance(held, dict) or held.pop("format", None) != FORMAT:
-        raise SpecError(f"{path}: no calibration of format {FORMAT}; `bench calibrate RUN -o FILE` writes one")
+        raise SpecError(f"{path}: no calibration (not JSON: {error}); {none}") from None
+    number = held.pop("format", None) if isinstance(held, dict) else None
+    if isinstance(number, bool) or number != FORMAT:
+        raise SpecError(f"{path}: no calibration of format {FORMAT}; {none}")
     try:
-        return _made(held)
-    except (TypeError, KeyError, AttributeError, SpecError) as error:
-        raise SpecError(f"{path}: no calibration ({error})") from None
+        return made_of(Calibration, held, _RULES)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
 
 
-def _made(held: dict[str, Any]) -> Calibration:
-    unknown = set(held) - {one.name for one in fields(Calibration)}
-    if unknown:
-        raise KeyError(f"unknown key {min(unknown)}")
-    constants = {name: Constant(**value) for name, value in held.pop("constants").items()}
-    cores = {name: Constant(**value) for name, value in held.pop("cores", {}).items()}
-    mechanisms = {name: Mechanism(**value) for name, value in held.pop("mechanisms", {}).items()}
-    fit, contention = held.pop("fit", None), held.pop("contention", None)
-    held |= {name: tuple(held[name]) for name in ("turns", "turn_tokens", "tool_s", "unseen")}
-    return Calibration(
-        **held,
-        constants=constants,
-        cores=cores,
-        mechanisms=mechanisms,
-        contention=None if contention is None else Constant(**contention),
-        fit=None if fit is None else Fit(**fit),
-    )
+def _one_of(*names: str) -> Rule:
+    return Rule(allowed="one of " + ", ".join(name or '""' for name in names), holds=lambda value: value in names)
+
+
+# What is allowed in a file beyond each field's type. Limits: a file that says more is damaged.
+_MOST, _LONGEST = 1_000_000, 1e15
+_COUNT = Rule(allowed=f"a whole number from 1 to {_MOST}", holds=lambda value: 1 <= value <= _MOST, filled=True)
+_SOME = Rule(allowed="a whole number from 0 up", holds=lambda value: value >= 0)
+_FROM_0 = Rule(allowed="a number from 0 up", holds=lambda value: 0 <= value <= _LONGEST, filled=True)
+_ABOVE_0 = Rule(allowed="a number above 0", holds=lambda value: 1e-12 <= value <= _LONGEST, filled=True)
+_RULES: Rules = {
+    **{(Constant, name): _FROM_0 for name in ("value", "low", "high")},
+    (Constant, "source"): _one_of(MEASURED, PUBLISHED, PRIOR),
+    (Constant, "n"): _SOME,
+    (Fit, "turns"): _SOME,
+    **{(Fit, name): _FROM_0 for name in ("least", "most", "residual_p50", "residual_p95")},
+    **{(Mechanism, name): _FROM_0 for name in ("polled_s", "held_s")},
+    **{
+        (Calibration, name): _COUNT
+        for name in ("batch_size", "group_size", "train_gpus", "rollout_gpus", "gpus_per_engine", "turns")
+    },
+    **{(Calibration, name): _FROM_0 for name in ("tool_s", "step_s", "power_ratio", "watts")},
+    **{(Calibration, name): _ABOVE_0 for name in ("turn_tokens", "watts_limit", "power_scale")},
+    (Calibration, "gpu_bytes"): Rule(allowed="a whole number from 1 up", holds=lambda value: value >= 1),
+    (Calibration, "source"): _one_of(MEASURED, PUBLISHED),
+    (Calibration, "device"): _one_of(*Device),
+    (Calibration, "placement"): _one_of(*Placement),
+    (Calibration, "offload"): _one_of("", *Offload),
+    (Calibration, "laws"): _one_of("seen", "planned"),
+}
