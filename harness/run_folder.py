@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.protocol.errors import NO_SPACE, EnvError, SpecError
+from harness.protocol.names import NOT_UTF8, is_text
 from harness.protocol.spec import RunSpec
 from harness.protocol.unfinished import made_whole
 from results.status import held, read_meta
@@ -179,7 +180,7 @@ def read_status(run_dir: Path) -> RunStatus:
 def list_runs(runs_dir: Path) -> list[Path]:
     """The run folders in `runs_dir`, oldest first; empty when there is no such folder.
 
-    Folders in it that may not be looked into are left out; `find_runs` names them.
+    Folders in it that may not be looked into, or whose name is not valid UTF-8, are left out; `find_runs` names them.
 
     Raises:
         SpecError: the folder can't be read.
@@ -188,7 +189,7 @@ def list_runs(runs_dir: Path) -> list[Path]:
 
 
 def find_runs(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
-    """The run folders in `runs_dir`, oldest first, and why others in it can't be told to be any.
+    """The run folders in `runs_dir`, oldest first, and why others in it can't be told to be any, or can't be read.
 
     Raises:
         SpecError: the folder can't be read.
@@ -202,7 +203,10 @@ def find_runs(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
     for path in inside:
         try:
             if (path / "spec.json").is_file():
-                runs.append(path)
+                if is_text(path.name):
+                    runs.append(path)
+                else:
+                    closed[path] = f"{NOT_UTF8}; rename it"
         except OSError as error:
             closed[path] = f"cannot be read: {error.strerror}"
     return runs, closed

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.protocol.errors import SpecError
+from harness.protocol.names import shown
 from results.columns import TEXT, Column
 from results.schema import COLUMNS, RUN_KEY, TABLES
 from results.store import frame_of, is_collected, is_run_folder, read_table, said_in, table_path
@@ -99,7 +100,7 @@ def open_runs(*patterns: str | Path) -> Runs:
                 continue
             collected = is_collected(path)
         except SpecError as error:
-            left_out[path] = str(error).removeprefix(f"{path}: ")
+            left_out[path] = str(error).removeprefix(f"{shown(path)}: ")
             continue
         if not collected:
             left_out[path] = f"not collected; run `bench collect {path}`"

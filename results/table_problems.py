@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from harness.protocol.errors import SpecError
+from harness.protocol.names import NOT_UTF8, is_text, shown
 
 MOST_SIGNS = 160  # of what Arrow says of a damaged file
 
@@ -35,9 +36,12 @@ def is_file(run_dir: Path, path: Path) -> bool:
     """Whether a file of a run's folder is there.
 
     Raises:
-        SpecError: the folder may not be looked into.
+        SpecError: the folder may not be looked into; or the file is there, and its path is not valid UTF-8.
     """
     try:
-        return path.is_file()
+        there = path.is_file()
     except OSError as error:
         raise SpecError(f"{run_dir}: cannot be read: {error.strerror}; ask its owner for read access") from None
+    if there and not is_text(path):
+        raise SpecError(f"{shown(run_dir)}: {NOT_UTF8}; rename the folder, or give another")
+    return there

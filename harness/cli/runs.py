@@ -7,6 +7,7 @@ import click
 
 from harness.cli.output import folder_named
 from harness.protocol.errors import SpecError
+from harness.protocol.names import NOT_UTF8, is_text, shown
 
 runs_dir_option = click.option(
     "--runs-dir",
@@ -22,12 +23,14 @@ def find_run(name: str, runs_dir: Path) -> Path:
     """The folder that a path, a name under `runs_dir`, the unique beginning or end of one, or `latest` means.
 
     Raises:
-        SpecError: nothing, or more than one folder, is meant; or it may not be read.
+        SpecError: nothing, or more than one folder, is meant; or it may not be read, or has no UTF-8 name.
     """
     from harness.run_folder import list_runs
 
     if not name.strip():
         raise SpecError(f"run = {name!r}: empty; `bench list runs` shows the runs")
+    if not is_text(name):
+        raise SpecError(f"run = {shown(name)}: {NOT_UTF8}; rename the folder, or give another")
     folders = list_runs(runs_dir)
     if name == "latest":
         if not folders:

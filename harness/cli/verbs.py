@@ -8,6 +8,7 @@ import click
 
 from harness.cli.output import INTERRUPTED, fail, save_traceback, terminal_gone
 from harness.protocol.errors import NO_SPACE, BenchError
+from harness.protocol.names import NOT_UTF8, is_text, shown
 
 _VERBS = {
     "run": "run",
@@ -98,6 +99,8 @@ def answer(arguments: Sequence[str]) -> int:
     except Exception as error:
         if terminal_gone(error):
             return HUNG_UP
+        if isinstance(error, UnicodeEncodeError) and (bad := next((a for a in arguments if not is_text(a)), None)):
+            return fail(f"{shown(bad)}: {NOT_UTF8}; give another", 2)
         if isinstance(error, OSError) and error.filename is None and error.errno in NO_SPACE:
             return fail(
                 f"what was printed can't be written: {error.strerror}; make room, or print elsewhere", OUTPUT_FULL

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.protocol.errors import SpecError
+from harness.protocol.names import NOT_UTF8, is_text, shown
 from harness.sweep.folder import FINISHED, SweepFolder, is_sweep
 from reports.markdown import plural
 from results.baselines.ledger import LEDGER
@@ -227,13 +228,25 @@ def _items(path: Path, label: str) -> Iterator[RunMeasures | Path | tuple[str, s
                 yield f"run {entry.number} of the sweep ({cell})", outcome.reason or outcome.status
     elif is_measures(path):
         yield from _trusted(path.parent, label, read_measures(path))
-    elif path.is_dir() and (inside := sorted(child for child in path.iterdir() if is_run_folder(child))):
+    elif path.is_dir() and (inside := _inside(path)):
         yield from inside
     elif path.is_dir() and (any(path.glob("*.parquet")) or (path / LEDGER).is_file()):
         yield from _trusted(path, label)
     else:
         what = "no such file or folder" if not path.exists() else "neither run, sweep, folder of runs nor baseline"
         raise SpecError(f"{path}: {what}")
+
+
+def _inside(folder: Path) -> list[Path | tuple[str, str]]:
+    """The run folders of a folder; those with no name that can be written, with the reason."""
+    found: list[Path | tuple[str, str]] = []
+    for child in sorted(folder.iterdir()):
+        if not is_text(child.name):
+            if (child / "spec.json").is_file():
+                found.append((shown(child.name), f"{NOT_UTF8}; rename it"))
+        elif is_run_folder(child):
+            found.append(child)
+    return found
 
 
 def _trusted(

@@ -1,6 +1,7 @@
 """Users' corpora: folders, JSONL and Parquet, and what is said of those that do not fit."""
 
 import json
+import os
 from pathlib import Path
 from random import Random
 
@@ -229,3 +230,13 @@ def test_html_of_any_kind_is_taken(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "odd.html").write_bytes(raw)
     assert import_corpus(tmp_path / "pages", tmp_path / "c").pages == 1
+
+
+def test_a_page_without_a_name_that_can_be_written_is_left_out_and_told(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    (folder / "good.txt").write_text("Harbours are deep.", encoding="utf-8")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.txt")).write_text("Of no use.", encoding="utf-8")
+    skipped = Skipped()
+    assert import_corpus(folder, tmp_path / "c", skipped=skipped).pages == 1
+    assert skipped.lines() == ["1 file: the name is not valid UTF-8: '\\udcff.txt'"]

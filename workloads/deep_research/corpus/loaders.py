@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from harness.protocol.errors import SpecError
+from harness.protocol.names import NOT_UTF8, is_text
 from workloads.deep_research.corpus.build import CorpusFacts, Progress, import_entries
 from workloads.deep_research.corpus.charsets import OTHER_STARTS, decoded, plain
 from workloads.deep_research.corpus.index import Entry, entry
@@ -98,6 +99,8 @@ def _folder(folder: Path, columns: Columns, skipped: Skipped) -> Iterator[Entry]
         if hidden := [part for part in path.relative_to(folder).parts if part.startswith(".")]:
             if not _BUILDING.match(hidden[0]):
                 skipped.add(name, "hidden")
+        elif not is_text(name):
+            skipped.add(name, NOT_UTF8)
         elif not path.is_file():
             skipped.add(name, "a link that leads to no file, or nothing that can be read")
         elif kind in (*_HTML, *_TEXT, *_MARKDOWN):
