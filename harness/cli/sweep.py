@@ -1,12 +1,13 @@
 """`bench sweep`: a matrix of runs, one after the other, and one report."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.output import fail, folder_named, save_traceback, table
+from harness.cli.output import fail, folder_named, save_traceback, table, writable
 from harness.protocol.errors import BenchError, SpecError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from harness.sweep.execute import SweepResult
     from harness.sweep.folder import SweepFolder
     from harness.sweep.plan import Plan
+
+_ELSEWHERE = "name another place with --runs-dir"
 
 
 @click.command("sweep", short_help="Run a matrix of runs, and report it.")
@@ -122,7 +125,15 @@ def _create(out: Path | None, plan: "Plan", runs_dir: Path, config: Path) -> "Sw
 
     text = config.read_text(encoding="utf-8")
     path = out or Path("sweeps") / default_name(plan)
-    return SweepFolder.create(path, plan, runs_dir, bench_version=version("agentic-rl-bench"), config=text)
+    new = not runs_dir.exists()
+    writable(runs_dir, _ELSEWHERE)
+    try:
+        return SweepFolder.create(path, plan, runs_dir, bench_version=version("agentic-rl-bench"), config=text)
+    except BenchError:
+        if new:
+            with suppress(OSError):
+                runs_dir.rmdir()  # made for nothing
+        raise
 
 
 def _show(plan: "Plan", folder: "SweepFolder | None") -> None:
@@ -158,8 +169,11 @@ def _head(plan: "Plan") -> list[str]:
 
 def _run(folder: "SweepFolder", retry_failed: bool) -> int:
     from harness.specs import probe_machine
-    from harness.sweep.execute import sweep
+    from harness.sweep.execute import left, sweep
     from harness.sweep.words import state_rows, summary_line
+
+    if left(folder.plan, folder.state(), retry_failed):
+        writable(folder.runs_dir, _ELSEWHERE)
 
     def say(text: str) -> None:
         click.echo(text, err=True)

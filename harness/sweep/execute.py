@@ -28,7 +28,7 @@ from harness.sweep.folder import (
     relative,
     utc_now,
 )
-from harness.sweep.plan import Entry
+from harness.sweep.plan import Entry, Plan
 from harness.sweep.words import took
 
 CTRL_C = 130
@@ -79,6 +79,12 @@ def sweep(
         return _Loop(folder, machine, say, runner or _runner(display), after).go(retry_failed)
 
 
+def left(plan: Plan, outcomes: Sequence[Outcome], retry_failed: bool) -> list[Entry]:
+    """What a sweep that stands so has still to run, in the plan's order."""
+    again = (PENDING, INTERRUPTED, "running", *((*FAILED, REFUSED) if retry_failed else ()))
+    return [entry for entry in plan.entries if outcomes[entry.number - 1].status in again]
+
+
 def _runner(display: Callable[[], Display]) -> Runner:
     def make(spec: RunSpec, adapter: Adapter, runs_dir: Path, name: str) -> RunResult:
         return run(spec, adapter, runs_dir, name=name, display=display())
@@ -99,8 +105,7 @@ class _Loop:
         outcomes = self.folder.state()
         journal.add("sweep_started", utc=utc_now(), digest=plan.digest)
         self._settle(outcomes)
-        again = (PENDING, INTERRUPTED, "running", *((*FAILED, REFUSED) if retry_failed else ()))
-        todo = [entry for entry in plan.entries if outcomes[entry.number - 1].status in again]
+        todo = left(plan, outcomes, retry_failed)
         done = len(outcomes) - len(todo)
         if done:
             self.say(f"{done} of {len(outcomes)} runs are done; {len(todo)} to go")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.protocol.errors import EnvError, SpecError
+from harness.protocol.errors import NO_SPACE, EnvError, SpecError
 from harness.protocol.unfinished import made_whole, remove_left
 from harness.run_folder import read_status
 from harness.sweep.journal import NAME, Journal, Line, read_journal
@@ -49,8 +49,8 @@ class SweepFolder:
         """Makes the folder with its plan.
 
         Raises:
-            SpecError: there is something at `path` already.
-            EnvError: it can't be made.
+            SpecError: there is something at `path` already, or it can't be a folder.
+            EnvError: there is no room.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,10 @@ class SweepFolder:
             with made_whole(path / PLAN, durable=True) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise EnvError(f"no sweep folder can be made at {path}: {error}") from error
+            what = f"no sweep folder can be made at {path}: {error}; "
+            if error.errno in NO_SPACE:
+                raise EnvError(what + "free some space, or name another folder with --out") from error
+            raise SpecError(what + "name another folder with --out") from error
         return cls(path, plan, runs_dir.resolve())
 
     @classmethod
