@@ -354,6 +354,7 @@ def conform(name: str, table: pa.Table, *, where: str = "") -> pa.Table:
     """
     schema = TABLES[name]
     place = where or f"table {name}"
+    again = "; run `bench collect` on its run again" if where else ""
     missing = [column for column in schema.names if column not in table.column_names]
     unknown = [column for column in table.column_names if column not in schema.names]
     if missing or unknown:
@@ -362,9 +363,9 @@ def conform(name: str, table: pa.Table, *, where: str = "") -> pa.Table:
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
-            raise SpecError(f"{place}: column {field.name} has type {column.type}, it should have {field.type}")
+            raise SpecError(f"{place}: column {field.name} has type {column.type}, it should have {field.type}{again}")
         if not field.nullable and column.null_count:
-            raise SpecError(f"{place}: column {field.name} has {column.null_count} nulls, none are allowed")
+            raise SpecError(f"{place}: column {field.name} has {column.null_count} nulls, none are allowed{again}")
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -17,6 +17,7 @@ from results.schema import RUN_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_K
 from results.status import read_meta
 from results.table_parts import Parts, parts_in, parts_of
 from results.table_problems import check_columns, is_file, unreadable
+from results.table_types import check_nulls, check_types
 from results.table_writing import TableWriter
 
 VERSION = re.compile(r"[0-9]{1,9}")  # of a schema
@@ -164,7 +165,9 @@ class StoredTables(Mapping[str, pa.Table]):
         if name in self._ready or name not in self._names or check_table(path, name) != SCHEMA_VERSION:
             yield from parts_in(self.part(name, columns), which.get("text", ()), BATCH_ROWS)
             return
-        yield from parts_of(path, columns, **which)
+        for part in parts_of(path, columns, **which):
+            check_nulls(path, name, part)
+            yield part
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
@@ -221,6 +224,8 @@ def read_table(
         table = pq.read_table(path, partitioning=None, columns=None if there is None else list(there))
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error) from None
+    if version == SCHEMA_VERSION:
+        check_nulls(path, name, table)
     if there is not None:
         return table.select(list(there)).replace_schema_metadata(None)
     run_id = said_in(table.schema, RUN_KEY)
@@ -234,7 +239,8 @@ def check_table(path: Path, name: str, *, migrations: Mapping[int, Migration] = 
     """The schema version of table `name` at `path`, of which only what describes it is read.
 
     Raises:
-        SpecError: missing, not a table of that name, damaged there, or of a version that cannot be read.
+        SpecError: missing, not a table of that name, damaged there, of a version that cannot be read, or with a column
+            of another type.
     """
     return _described(path, name, migrations)[1]
 
@@ -266,6 +272,8 @@ def _described(path: Path, name: str, migrations: Mapping[int, Migration]) -> tu
             f"{path}: schema version {version} was written by a newer bench (this one knows {SCHEMA_VERSION});"
             " upgrade bench, or collect the run again with this one"
         )
+    if int(version) == SCHEMA_VERSION:
+        check_types(path, name, schema)
     return schema, int(version)
 
 
