@@ -8,13 +8,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from harness.protocol.errors import SpecError
 from harness.protocol.kinds import INT_LIMIT, fits, name_of
+from harness.protocol.settings import one_of, settings
 
 
 class Placement(StrEnum):
@@ -299,23 +300,31 @@ class RunSpec:
             SpecError: not JSON, keys that this version does not know, or values of another type than their field's.
         """
         try:
-            raw: dict[str, Any] = json.loads(text)
-            raw.pop("work_digest", None)
-            raw.pop("spec_digest", None)
-            raw["placement"] = Placement(raw["placement"])
-            raw["load"] = Load(raw["load"])
-            raw["device"] = Device(raw["device"])
-            raw["offload"] = Offload(raw["offload"])
-            raw["policy"] = Policy(raw.get("policy", Policy.MODEL))
-            raw["thinking"] = Thinking(raw.get("thinking", Thinking.KEEP))
-            raw["gpus"] = Gpus(**raw["gpus"])
-            raw["faults"] = tuple(faults) if isinstance(faults := raw.get("faults", []), list) else faults
-            spec = cls(**raw)
-            _check_types(spec)
-            _check_types(spec.gpus)
-            return spec
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return cls._parsed(text)
+        except (ValueError, TypeError) as error:
             raise SpecError(f"spec.json cannot be read: {error}") from None
+
+    @classmethod
+    def _parsed(cls, text: str) -> "RunSpec":
+        """Raises ValueError or TypeError, in words."""
+        raw = settings(text, _NEEDED, (*FIELD_NAMES, "work_digest", "spec_digest"))
+        for digest in ("work_digest", "spec_digest"):
+            raw.pop(digest, None)
+        raw["placement"] = one_of(Placement, "placement", raw["placement"])
+        raw["load"] = one_of(Load, "load", raw["load"])
+        raw["device"] = one_of(Device, "device", raw["device"])
+        raw["offload"] = one_of(Offload, "offload", raw["offload"])
+        raw["policy"] = one_of(Policy, "policy", raw.get("policy", Policy.MODEL))
+        raw["thinking"] = one_of(Thinking, "thinking", raw.get("thinking", Thinking.KEEP))
+        gpus = raw["gpus"]
+        if not isinstance(gpus, dict) or gpus.keys() != {"train", "rollout"}:
+            raise ValueError(f"gpus = {str(gpus)[:40]}: allowed are the numbers train and rollout")
+        raw["gpus"] = Gpus(**gpus)
+        raw["faults"] = tuple(faults) if isinstance(faults := raw.get("faults", []), list) else faults
+        spec = cls(**raw)
+        _check_types(spec)
+        _check_types(spec.gpus)
+        return spec
 
     @classmethod
     def load_file(cls, path: Path) -> "RunSpec":
@@ -325,9 +334,13 @@ class RunSpec:
             SpecError: missing or unreadable.
         """
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, SpecError) as error:
-            raise SpecError(f"{path}: {error}") from None
+            return cls._parsed(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SpecError(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise SpecError(f"{path} cannot be read: it is no text in UTF-8; {_RESTORE}") from None
+        except (ValueError, TypeError) as error:
+            raise SpecError(f"{path} cannot be read: {error}; {_RESTORE}") from None
 
     def fault(self, name: str) -> str | None:
         """The value of a planted fault ("" when it has none), or None when it is not planted."""
@@ -339,6 +352,8 @@ class RunSpec:
 
 
 FIELD_NAMES = tuple(f.name for f in fields(RunSpec))
+_NEEDED = tuple(f.name for f in fields(RunSpec) if f.default is MISSING and f.default_factory is MISSING)
+_RESTORE = "put a copy of the run's own back, or use the bench that wrote it"
 
 
 def _check_types(made: RunSpec | Gpus) -> None:

@@ -1,6 +1,7 @@
 """A spec.json whose values are of other types than their fields': an error in one line that names the field."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,45 @@ def test_a_number_of_gpus_that_is_none(odd: object) -> None:
 def test_a_file_that_holds_no_object(text: str) -> None:
     with pytest.raises(SpecError, match=r"spec\.json cannot be read: "):
         RunSpec.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "it holds a list, and no settings by name"),
+        ("null", "it holds nothing, and no settings by name"),
+        ('"x"', "it holds a text, and no settings by name"),
+        ("{}", "it lacks framework, placement, workload, preset and 19 more"),
+        ("{", "it is no JSON"),
+        ("", "it is empty"),
+        ("[" * 100_000, "it is no JSON"),
+        (json.dumps({**RAW, "new": 1, "newer": 2}), "it has settings that this bench does not know: new, newer"),
+        (json.dumps({k: v for k, v in RAW.items() if k != "seed"}), "it lacks seed"),
+        (json.dumps({**RAW, "gpus": {"train": 1}}), "gpus = {'train': 1}: "),
+        (json.dumps({**RAW, "gpus": 3}), "gpus = 3: "),
+        (json.dumps({**RAW, "device": "tpu"}), "device = 'tpu': allowed is one of cuda, cpu"),
+    ],
+)
+def test_a_damaged_file_is_told_in_words_with_its_path_once(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        RunSpec.load_file(path)
+    told = str(error.value)
+    assert told.startswith(f"{path} cannot be read: {said}")
+    assert told.count("spec.json") == 1
+    assert "; " in told.removeprefix(f"{path} cannot be read: {said}")  # what to do
+    assert "\n" not in told
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_bytes(b"\xff\xfe{")
+    with pytest.raises(SpecError, match=r"spec\.json cannot be read: it is no text in UTF-8; "):
+        RunSpec.load_file(path)
+
+
+def test_a_file_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as error:
+        RunSpec.load_file(tmp_path / "spec.json")
+    assert str(error.value) == f"{tmp_path / 'spec.json'} cannot be read: No such file or directory"
