@@ -152,7 +152,9 @@ def read_spec(folder: Path) -> list[Table]:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+        raise SpecError(
+            f"{path}: cannot be read: {error.strerror}; it says which tables stand in which pages, so write it first"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from None
     tables = raw.get("table")
@@ -233,6 +235,16 @@ def _fact(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
+def check_places(folder: Path) -> None:
+    """Whether every table has its place, whatever the figures will be.
+
+    Raises:
+        SpecError: as `read_spec`; or a page is missing or has not the markers of its table exactly once.
+    """
+    for table in read_spec(folder):
+        _between(_read_page(table), table, [])
+
+
 def pages(folder: Path) -> dict[Path, tuple[str, str]]:
     """Every page that the folder's tables stand in: what it holds, and what it should hold.
 
@@ -242,12 +254,16 @@ def pages(folder: Path) -> dict[Path, tuple[str, str]]:
     figures = read(folder)
     found: dict[Path, tuple[str, str]] = {}
     for table in read_spec(folder):
-        try:
-            before, now = found.get(table.file) or (table.file.read_text(encoding="utf-8"),) * 2
-        except OSError as error:
-            raise SpecError(f"{table.file}: cannot be read: {error.strerror}") from None
+        before, now = found.get(table.file) or (_read_page(table),) * 2
         found[table.file] = (before, _between(now, table, render(table, figures)))
     return found
+
+
+def _read_page(table: Table) -> str:
+    try:
+        return table.file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{table.file}: cannot be read: {error.strerror}") from None
 
 
 def _between(text: str, table: Table, lines: list[str]) -> str:

@@ -27,11 +27,12 @@ def command(folder: Path, added: tuple[str, ...], drop: tuple[str, ...], check: 
     Figures of runs are kept in a small Parquet file that is committed with the pages; a page is written from that file
     alone, and `--check` (for CI) says whether it still is.
     """
-    from reports.published import FILE, add, pages
+    from reports.published import FILE, add, check_places, pages
 
     if check and (added or drop):
         raise click.UsageError("--check writes nothing: leave out --add and --drop")
     if added or drop:
+        check_places(folder)  # figures that no page could show are not kept
         writable(folder, "name another folder with --folder")
         with traceback_into(folder, "publishing"):
             add(folder, [find_run(run, runs_dir) for run in added], drop)

@@ -186,6 +186,23 @@ def test_a_spec_that_is_wrong_says_where(
     assert (place.parent / "page.md").read_text() == PAGE
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("[[table]]", "[[table]"), ('file = "page.md"', 'file = "nothing.md"'), ('name = "cells"', 'name = "cell"')],
+)
+def test_figures_without_a_place_for_them_are_not_kept(place: Path, async_run: Path, old: str, new: str) -> None:
+    (place / "tables.toml").write_text(SPEC.replace(old, new))
+    assert publish(place, "--add", str(async_run)) == 2
+    assert not (place / "runs.parquet").exists()
+
+
+def test_runs_may_be_added_one_by_one(place: Path, async_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "tables.toml").write_text(SPEC.replace('framework = "simulated"', 'placement = "colocated"'))
+    assert publish(place, "--add", str(async_run)) == 2
+    assert "no run fits" in capsys.readouterr().err
+    assert read(place).num_rows
+
+
 def test_markers_twice_or_turned_round(place: Path, async_run: Path) -> None:
     add(place, [async_run])
     for text in (PAGE * 2, "<!-- /published: cells --> <!-- published: cells -->"):
@@ -195,9 +212,11 @@ def test_markers_twice_or_turned_round(place: Path, async_run: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_yet(tmp_path: Path, async_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert publish(tmp_path / "new", "--add", str(async_run)) == 2  # made, and then there are no tables to write
-    assert "tables.toml" in capsys.readouterr().err
-    assert read(tmp_path / "new").num_rows
+    assert publish(tmp_path / "new", "--add", str(async_run)) == 2
+    err = capsys.readouterr().err
+    assert "tables.toml: cannot be read: No such file or directory; " in err
+    assert "written" not in err
+    assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
     assert publish(tmp_path / "file" / "new", "--add", str(async_run)) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
