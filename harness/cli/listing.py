@@ -67,8 +67,10 @@ def runs_table(runs_dir: Path) -> str:
         try:
             spec = RunSpec.load_file(folder / "spec.json")
             about = (spec.model, spec.device.value, str(spec.steps))
-        except SpecError:
-            about = ("?", "?", "?")  # written by another version: listed, not hidden
+            damage = ""
+        except SpecError as error:
+            about = ("?", "?", "?")  # damaged, or written by another version: listed, not hidden
+            damage = str(error).removeprefix(f"{folder}/")
         status = read_status(folder)
         wall = status.meta.get("wall_s")
         rows.append(
@@ -77,7 +79,7 @@ def runs_table(runs_dir: Path) -> str:
                 status.status + (", imported, partial" if "imported" in status.meta else ""),
                 *about,
                 "-" if wall is None else f"{wall:.0f} s",
-                _one_line(status.reason),
+                _one_line(status.reason or damage),
             )
         )
     if not rows:

@@ -318,7 +318,7 @@ class RunSpec:
         raw["thinking"] = one_of(Thinking, "thinking", raw.get("thinking", Thinking.KEEP))
         gpus = raw["gpus"]
         if not isinstance(gpus, dict) or gpus.keys() != {"train", "rollout"}:
-            raise ValueError(f"gpus = {str(gpus)[:40]}: allowed are the numbers train and rollout")
+            raise ValueError(f"gpus = {ascii(gpus)[:40]}: allowed are the numbers train and rollout")
         raw["gpus"] = Gpus(**gpus)
         raw["faults"] = tuple(faults) if isinstance(faults := raw.get("faults", []), list) else faults
         spec = cls(**raw)

@@ -132,3 +132,12 @@ def test_doctor_says_what_can_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0].split() == ["what", "found", "needed", "to", "do"]
     assert any("skyrl async on cpu" in row for row in rows)
     assert any("simulated colocated on cpu" in row and row.startswith("ok") for row in rows)
+
+
+def test_list_runs_says_why_a_spec_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "spec.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "runs" / "one" / "sealed").touch()
+    (tmp_path / "runs" / "one" / "meta.json").write_text('{"status": "finished"}', encoding="utf-8")
+    assert call(["list", "runs", "--runs-dir", str(tmp_path / "runs")]) == 0
+    assert "spec.json cannot be read: it holds a list, and no settings by name" in capsys.readouterr().out
