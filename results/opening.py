@@ -107,8 +107,10 @@ def open_runs(*patterns: str | Path) -> Runs:
             continue
         read_table(table_path(path, "runs"), "runs")  # tells a newer schema, or damage, by name
         run_id = said_in(pq.read_schema(table_path(path, "runs")), RUN_KEY) or path.name
-        if run_id in folders:
-            raise SpecError(f"{path}: holds the same run as {folders[run_id]} ({run_id}); name one of them")
+        if (first := folders.get(run_id)) is not None:
+            # A folder of the run's name (its id may have a suffix) is the run itself, wherever it comes in the order.
+            run, copy = (path, first) if f"{run_id}-".startswith(f"{path.name}-") else (first, path)
+            raise SpecError(f"{copy}: holds the same run as {run} ({run_id}); move {copy} out of {copy.parent}")
         folders[run_id] = path
     if not folders:
         named = ", ".join(str(pattern) for pattern in patterns) or "nothing"

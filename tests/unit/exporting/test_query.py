@@ -166,6 +166,20 @@ def test_one_run_twice_and_a_newer_run_are_said(runs_dir: Path, async_run: Path,
         open_runs(copy)
 
 
+@pytest.mark.parametrize("name", ["0-copy", "z-copy"])  # it comes before the run, or after it
+def test_of_a_run_that_is_there_twice_the_copy_is_to_be_moved(
+    async_run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    run, copy = (Path(shutil.copytree(async_run, folder / one)) for one in (async_run.name, name))
+    code, out, err = ask(folder, "SELECT count(*) AS n FROM runs", capsys, "--format", "json")
+    assert (code, out) == (2, "")
+    assert f"{copy}: holds the same run as {run} ({load_run(run).run_id}); move {copy} out of {folder}" in err
+    copy.rename(tmp_path / name)
+    code, out, err = ask(folder, "SELECT count(*) AS n FROM runs", capsys, "--format", "json")
+    assert (code, json.loads(out)) == (0, [{"n": 1}]), err
+
+
 def test_runs_without_tables_are_left_out_by_name(
     runs_dir: Path, async_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
