@@ -26,9 +26,11 @@ def selection_section(cases: Sequence[Case], names: Sequence[str], notes: Footno
         why = (found.note if found is not None else case.no_window) or "the plans are not known"
         ratios = {} if found is None else found.ratios
         cells = [_cell(ratios.get(quantity), notes, why) for quantity in QUANTITIES]
-        counts = notes.unknown(why)
-        if found is not None and found.groups:
-            counts = f"{found.trained:,} of {found.admitted:,} in {plural(found.groups, 'group')}"
+        counts = (
+            f"{found.trained:,} of {found.admitted:,} in {plural(found.groups, 'group')}"
+            if found is not None and found.groups
+            else notes.unknown(why)  # a note that nothing refers to would be printed too
+        )
         rows.append([escape(name), *cells, counts])
     heads = [f"{_WORDS[quantity]}, trained / admitted" for quantity in QUANTITIES]
     return ["## Selection", "", *table(["Run", *heads, "trained, of the admitted"], rows, "l"), "", _HOW, ""]

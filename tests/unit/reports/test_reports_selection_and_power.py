@@ -1,5 +1,6 @@
 """What every async report says of selection, and what a report on GPUs says of joules and their intervals."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def test_the_selection_test_is_in_every_async_report(tmp_path: Path, placement: 
     run = write_run(tmp_path / "run", make_spec(placement))
     text = write_report([run], tmp_path / "out").read_text()
     assert ("## Selection" in text) == (placement == "async")
+    assert set(re.findall(r"^\[\^(\d+)\]: ", text, re.M)) == set(re.findall(r"\[\^(\d+)\](?!: )", text))
     if placement == "async":
         section = text[text.index("## Selection") : text.index("## Weight sync")]
         found = compute(load_run(run)).selection
