@@ -202,9 +202,9 @@ def _not_steady(window: Window, tracks: Tracks) -> list[str]:
     boundaries = np.asarray(window.boundaries_ns, dtype=np.int64)
     ended = window.holds(tracks.life_end)
     p95 = quantile((tracks.life_end[ended] - tracks.life_start[ended]) / 1e9, 0.95)
-    if p95 is not None and window.seconds < TRAJECTORIES_LONG * p95:
+    if p95 and (times := window.seconds / p95) < TRAJECTORIES_LONG:
         notes.append(
-            f"the window is {window.seconds / p95:.1f} x the p95 trajectory, less than {TRAJECTORIES_LONG:g} x"
+            f"the window is {_below(times, TRAJECTORIES_LONG)} x the p95 trajectory, less than {TRAJECTORIES_LONG:g} x"
         )
     if halves_differ(in_flight_means(tracks, boundaries), DRIFT):
         notes.append("trajectories in flight differ by more than 10 % between the halves")
@@ -217,3 +217,12 @@ def _not_steady(window: Window, tracks: Tracks) -> list[str]:
         if inside[1] > inside[0]:
             notes.append(f"{phase.value} inside ({(inside[1] - inside[0]) / 1e9:.1f} s)")
     return notes
+
+
+def _below(value: float, bound: float) -> str:
+    """A value below a bound, with one decimal or as many as it takes to be below it as printed too."""
+    for decimals in range(1, 17):
+        text = f"{value:.{decimals}f}"
+        if float(text) < bound:
+            return text
+    return repr(value)

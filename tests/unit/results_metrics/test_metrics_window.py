@@ -59,6 +59,17 @@ def test_a_short_or_drifting_window_says_so() -> None:
     assert any("step times differ" in note for note in window.not_steady)
 
 
+@pytest.mark.parametrize(("life", "said"), [(40.0, "1.0"), (13.34, "2.999"), (13.4, "2.99"), (13.8, "2.9")])
+def test_what_is_less_than_the_bound_is_so_as_printed(life: float, said: str) -> None:
+    history = _synchronous(5)
+    for number in range(3):
+        history.life(f"long{number}", 0, life)
+    window = _steady(history).window
+    assert window is not None
+    (note,) = [each for each in window.not_steady if "p95" in each]
+    assert note == f"the window is {said} x the p95 trajectory, less than 3 x"
+
+
 def test_checkpoint_and_eval_inside_are_told_and_outside_are_not() -> None:
     history = _synchronous(12)
     history.span("checkpoint", 55, 56)
