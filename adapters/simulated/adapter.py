@@ -60,6 +60,8 @@ class SimulatedAdapter:
             return "load = live: there is no model to decide; allowed with it is policy = scripted"
         if spec.preset not in PRESETS and not spec.preset_definition:
             return f"preset = {spec.preset}: allowed is one of {', '.join(PRESETS)}"
+        if spec.engine not in (engines := self.engines(spec.device)):
+            return f"engine = {spec.engine}: there is no engine in it; allowed is {' or '.join(engines)}"
         if spec.ray_address:
             return f"ray_address = {spec.ray_address}: there is no Ray in it"
         unknown = [name for name in spec.overrides if name != OVERRIDE]

@@ -131,6 +131,13 @@ def test_a_placement_is_honoured_or_refused_with_a_reason(spec: RunSpec) -> None
 
 
 @POSSIBLE
+def test_an_engine_that_it_does_not_name_is_refused(spec: RunSpec) -> None:
+    reason = load_adapter(spec.framework).supports(replace(spec, engine="foo"))
+    assert reason is not None
+    assert reason.startswith("engine = foo: ")
+
+
+@POSSIBLE
 def test_launch_is_pure(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, run_dir = load_adapter(spec.framework), tmp_path / "run"
     monkeypatch.chdir(tmp_path)

@@ -31,6 +31,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ([*PLACED, "--latency-scale", "nan"], ["latency_scale = nan"]),
         ([*PLACED, "--max-staleness", "0"], ["max_staleness = 0", "1 or more when async"]),
         ([*PLACED, "--context-tokens", "100"], ["context_tokens = 100", "prompt", "sample"]),
+        (["run", "--framework", "simulated", "--placement", "async", "--engine", "foo"], ["engine = foo", "none"]),
         ([*PLACED, "--load", "live"], ["tools = mock", "allowed with load = live"]),
         ([*PLACED, "--tools", "wub"], ["tools = 'wub'", "mock, local, web"]),
         ([*PLACED, "--device", "cuda"], ["device = cuda", "no NVIDIA GPU"]),
