@@ -95,7 +95,7 @@ def command(
     """
     from reports.simulated import grid, write_simulated
     from results.planner.scenario_file import read_toml
-    from results.planner.sweep import NAMES, cells, put, run
+    from results.planner.sweep import MOST_CELLS, NAMES, cells, put, run
 
     given = read_toml(config) if config is not None else {}
     axes = given.pop("sweep", {})
@@ -121,9 +121,9 @@ def command(
         axes["mode"] = [MODES[0]] if policy.get("colocated") is True else list(MODES)
         if len(axes["mode"]) == 1:
             click.echo("colocated: GPUs that take turns allow mode = synchronous only, so it is that one", err=True)
+    if seeds is not None and not 1 <= seeds <= MOST_CELLS:
+        raise SpecError(f"--seeds {seeds}: allowed is a whole number from 1 to {MOST_CELLS}")
     seeds = file_seeds if seeds is None else seeds
-    if isinstance(seeds, bool) or not isinstance(seeds, int):
-        raise SpecError(f"seeds = {seeds!r}: allowed is a whole number from 1 up")
     varied = {NAMES.get(name, name) for name in axes}
     taken = _taken(given, {*flags, *varied})
     found = cells(base, axes, seeds, assumed=("in_flight",) if "policy.in_flight" in taken else ())

@@ -1,5 +1,6 @@
 """`--trace`: durations of a recorded trace of requests, given by flags."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def trace_law(
     """The law of durations that the options describe, as in a scenario's file; None without a trace.
 
     Raises:
-        SpecError: one of them is missing that another needs.
+        SpecError: there is no such file, or one of them is missing that another needs.
     """
     if trace is None:
         given = [
@@ -58,6 +59,11 @@ def trace_law(
         if given:
             raise SpecError(f"{given[0]}: give --trace, the file it is about")
         return None
+    path = os.path.expanduser(trace)  # noqa: PTH111  # Path's raises for a user that isn't there, and for long names
+    if os.path.isdir(path):  # noqa: PTH112
+        raise SpecError(f"--trace {trace}: allowed is a Parquet file; this is a folder")
+    if not os.path.exists(path):  # noqa: PTH110
+        raise SpecError(f"--trace {trace}: there is no such file")
     if generation is None:
         raise SpecError("--trace: give --generation, the column with a turn's seconds")
     if tool is None and (after or at_most is not None):

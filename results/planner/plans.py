@@ -10,6 +10,7 @@ from harness.protocol.errors import SpecError
 from results.planner import priors
 from results.planner.calibration.constants import Calibration
 from results.planner.candidates import ASYNC, COLOCATED, Candidate, centre, needed, powered_by
+from results.planner.checks import whole
 from results.planner.outcomes import Outcome, Task, outcome, outcomes
 from results.planner.predictions import HIGH, LOW, Prediction, summed_up
 from results.planner.ranking import front, ranked, usual
@@ -18,6 +19,7 @@ from results.spread import Progress
 
 DRAWS = 48
 UPDATES = 40
+MOST = 100_000  # draws, and updates in each: more tell nothing more, and end by filling the memory
 REPEATS = 12  # runs with other seeds and all constants in the middle: how runs of as many updates vary
 PAYS = 0.9  # of the draws in which async must be quicker to be said to pay
 BOTH_AT_ONCE = "an async run on CPU, in which both sides slowed each other, doesn't tell what either takes alone"
@@ -79,13 +81,13 @@ def plan(
         progress: is told how many simulations are done.
 
     Raises:
-        SpecError: nothing is asked for, fewer than 2 draws or 10 updates, another placement than async from an async
-            run on CPU, or `by` is unknown here.
+        SpecError: nothing is asked for, fewer than 2 draws or 10 updates, more than MOST, another placement than async
+            from an async run on CPU, or `by` is unknown here.
     """
     if not asked:
         raise SpecError("; ".join(["plan: no candidate", *left_out]))
-    if draws < 2 or updates < 10:
-        raise SpecError(f"draws = {draws}, updates = {updates}: allowed are at least 2 and 10")
+    whole("draws", draws, 2, MOST)
+    whole("updates", updates, 10, MOST)
     if both_at_once(calibration) and any(one.placement != ASYNC for one in asked):
         raise SpecError(f"{calibration.name}: {BOTH_AT_ONCE}; calibrate from a colocated or disaggregated run")
     prices, by = prices or Prices(), by or usual(calibration.device)

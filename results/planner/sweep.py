@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.protocol.errors import SpecError
 from results.planner import compiled, oracles
+from results.planner.checks import whole
 from results.planner.engine import WORTH_COMPILING, expected_turns, simulate
 from results.planner.model import Composed, InFlight, Mode, Scenario, mean_of
 from results.planner.result import AT_START, CONVENTIONS, Result
@@ -66,13 +67,16 @@ def cells(
     Raises:
         SpecError: an unknown axis, an empty one, a scenario that can't be, a setting without a use, or too many cells.
     """
+    whole("seeds", seeds, 1, MOST_CELLS)
     total = seeds
     for name, values in axes.items():
         if not values:
             raise SpecError(f"sweep.{name}: no values")
         total *= len(values)
-    if seeds < 1 or total > MOST_CELLS:
-        raise SpecError(f"sweep: {total} scenarios; allowed is 1 to {MOST_CELLS}")
+    if total > MOST_CELLS:
+        raise SpecError(
+            f"sweep: {total} scenarios ({total // seeds} settings, {seeds} seeds of each); allowed is 1 to {MOST_CELLS}"
+        )
     found: list[Cell] = []
     seen: set[str] = set()
     kept: set[str] = set()

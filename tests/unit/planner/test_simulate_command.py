@@ -135,7 +135,10 @@ def test_the_report_is_written_whole(tmp_path):
         (["--sweep", "sigma=0:1:1"], "count from 2"),
         (["--sweep", "sigma=wide"], "sigma = 'wide'"),
         (["--hours", "1", "--updates", "3"], "exclude each other"),
-        (["--seeds", "0"], "0 scenarios"),
+        (["--seeds", "0"], "--seeds 0: allowed is a whole number from 1 to 1000000"),
+        (["--seeds", "-3"], "--seeds -3: allowed is"),
+        (["--seeds", "1000001"], "--seeds 1000001: allowed is"),
+        (["--seeds", "600000", "--sweep", "sigma=1,2"], "2400000 scenarios (4 settings, 600000 seeds of each)"),
         (["-c", "/nowhere/at/all.toml"], "cannot be read"),
         (["--median", "nan"], "median_s = nan"),
         (["--jobs", "0"], "jobs = 0"),
@@ -149,13 +152,19 @@ def test_the_report_is_written_whole(tmp_path):
         (["--mode", "async", "--colocated"], "colocated = True with mode = async"),
         (["--mode", "async", "--bound", "admission"], "give max_staleness"),
         (["--where", "type=n"], "--where: give --trace"),
+        (["--trace", "nosuch.parquet"], "--trace nosuch.parquet: there is no such file"),
+        (["--trace", "~nobody-of-that-name/x.parquet"], "there is no such file"),
+        (["--trace", "x" * 300], "there is no such file"),
+        (["--trace", "."], "--trace .: allowed is a Parquet file; this is a folder"),
         (["--trace", "x.parquet"], "give --generation"),
         (["--trace", "x.parquet", "--generation", "a", "--tool", "b"], "--tool: give --per"),
         (["--trace", "x.parquet", "--generation", "a", "--where", "b"], "--where b: allowed is COLUMN=VALUE"),
         (["--trace", "x.parquet", "--generation", "a", "--tool-at-most", "3"], "give --tool"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exit_2(arguments, words, capsys):
+def test_a_wrong_request_is_one_line_and_exit_2(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.parquet").touch()
     assert call(["simulate", *arguments]) == 2
 
     captured = capsys.readouterr()
@@ -168,6 +177,7 @@ TYPES = [
     ("policy = 3", "policy = 3: allowed is a table"),
     ("pools = 'big'", "pools = 'big': allowed is a table"),
     ("seeds = true", "seeds = True"),
+    ("seeds = 0", "seeds = 0: allowed is a whole number from 1 to 1000000"),
     ("seed = '1'", "seed = '1'"),
     ("batch_size = 8.0", "batch_size = 8.0"),
     ("horizon_s = true", "horizon_s = True"),
@@ -191,6 +201,10 @@ TYPES = [
     ("[pools]\nslow_down = { concurrency = [1, '2'], factor = [1, 2] }", "slow_down.concurrency = '2'"),
     ("[pools]\ntrain_watts = 600", "pools.train_watts = 600"),
     ("[pools.train_watts]\ntrain = true", "train_watts.train = True"),
+    (
+        "durations = { law = 'recorded', file = '~nobody-of-that-name/x.parquet', column = 'a' }",
+        "cannot be read as Parquet",
+    ),
     ("[sweep]\nsigma = 1", "allowed is a table of lists"),
     ("[sweep]\nsigma = ['1']", "sigma = '1'"),
     ("[sweep]\ncolocated = ['false']", "colocated = 'false'"),
