@@ -83,6 +83,9 @@ def collect(run_dir: Path) -> RunTables:
         tables_dir(run_dir).mkdir(exist_ok=True)
     except FileExistsError:
         raise SpecError(f"{tables_dir(run_dir)}: not a folder; move it away, then collect the run") from None
+    for name in TABLES:
+        if (path := table_path(run_dir, name)).is_dir():
+            raise SpecError(f"{path}: a folder, where a table's file belongs; move it away, then collect the run")
     for folder in (run_dir, run_dir / "samples", tables_dir(run_dir)):
         remove_left(folder)
     with made_apart(tables_dir(run_dir)) as staging:

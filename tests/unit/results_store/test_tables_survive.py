@@ -119,3 +119,17 @@ def test_a_file_where_the_tables_should_be(run: Path, verb: str, capsys: pytest.
     assert call([verb, str(run)]) == 2
     assert f"{tables_dir(run)}: not a folder; move it away" in capsys.readouterr().err
     assert tables_dir(run).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["turns", "runs", "metrics"])
+@pytest.mark.parametrize("verb", ["collect", "report", "lint"])
+def test_a_folder_where_a_table_should_be(run: Path, name: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table_path(run, name)
+    path.unlink()
+    before = contents(run)
+    path.mkdir()
+    (run / "sealed").unlink()  # so that all of them collect
+    assert call([verb, str(run)]) == 2
+    assert f"{path}: a folder, where a table's file belongs; move it away" in capsys.readouterr().err
+    path.rmdir()
+    assert contents(run) == before
