@@ -54,6 +54,7 @@ def command(sql: str | None, form: str, out: Path | None, tables: bool, runs_dir
     runs = open_runs(runs_dir)
     _say_left_out(runs)
     wanted = sys.stdin.read() if sql == "-" else sql
+    _say_not_computed(runs, wanted)
     with interruptible("interrupted", INTERRUPTED):
         answer = query(runs, wanted)
     if form != "table":
@@ -99,3 +100,16 @@ def _tables(name: str | None) -> str:
 def _say_left_out(runs: "Runs") -> None:
     for path, why in runs.left_out.items():
         click.echo(f"left out: {path}: {why}", err=True)
+
+
+def _say_not_computed(runs: "Runs", sql: str) -> None:
+    """Tells of runs that have no rows in a table that the query names, for none were computed yet."""
+    from results.store import COMPUTED, table_path
+
+    named = [name for name in COMPUTED if name in sql.lower()]
+    for folder in runs.folders.values():
+        if lacks := [name for name in named if not table_path(folder, name).is_file()]:
+            click.echo(
+                f"no rows: {folder}: {', '.join(lacks)} not computed; run `bench report {folder}`",
+                err=True,
+            )

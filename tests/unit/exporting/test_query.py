@@ -180,6 +180,23 @@ def test_of_a_run_that_is_there_twice_the_copy_is_to_be_moved(
     assert (code, json.loads(out)) == (0, [{"n": 1}]), err
 
 
+def test_rows_that_were_never_computed_are_said_to_be_missing(
+    runs_dir: Path, async_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(runs_dir, folder)
+    run = folder / async_run.name
+    table_path(run, "metrics").unlink()
+    count = "SELECT count(DISTINCT run_id) AS n FROM metrics"
+    code, out, err = ask(folder, count, capsys, "--format", "json")
+    assert (code, json.loads(out)) == (0, [{"n": 1}])
+    assert err == f"no rows: {run}: metrics not computed; run `bench report {run}`\n"
+    assert ask(folder, "SELECT count(*) FROM turns", capsys)[2] == ""  # which has all its rows
+    assert call(["report", str(run)]) == 0
+    code, out, err = ask(folder, count, capsys, "--format", "json")
+    assert (code, json.loads(out), err) == (0, [{"n": 2}], "")
+
+
 def test_runs_without_tables_are_left_out_by_name(
     runs_dir: Path, async_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
