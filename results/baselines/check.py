@@ -16,7 +16,7 @@ from results.baselines.fit import DEFAULT_GATES, baseline_of, doubts, mixed, unf
 from results.baselines.occasions import began, grouped, occasions
 from results.baselines.work import work_differs
 from results.comparing.claims import GATE_RULE, Compared, Gate, GateRule, gate
-from results.comparing.measures import MEASURES, Measure, RunMeasures
+from results.comparing.measures import MEASURES, Measure, RunMeasures, on_devices
 
 LEAST_RUNS = 5  # of a baseline
 LEAST_OCCASIONS = 2  # that they come from: runs of one evening share its weather
@@ -132,7 +132,8 @@ def _cell(
     named, notes = _gates(gates, held, usable)
     compared: list[Compared] = []
     spreads: dict[str, Spread] = {}
-    for measure in (MEASURES[one] for one in named) if held and usable else ():
+    devices = [run.device for run in (*held, *usable)]
+    for measure in (on_devices(MEASURES[one], devices) for one in named) if held and usable else ():
         good, lacking = _with(held, measure)
         left_out += lacking
         weak = _weak(measure, good, usable, lost=bool(lacking))

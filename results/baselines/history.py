@@ -27,7 +27,7 @@ from results.baselines.fit import without
 from results.baselines.occasions import began, grouped
 from results.comparing.alike import SIMULATED
 from results.comparing.kept import load_baseline, read_measures, write_measures
-from results.comparing.measures import MEASURES, Measure, RunMeasures
+from results.comparing.measures import MEASURES, Measure, RunMeasures, on_devices
 from results.comparing.welch import Contrast, Noise, compare, mean_of
 
 PENALTY = 4.0
@@ -131,8 +131,8 @@ def series(cell: str, runs: Iterable[RunMeasures], name: str, *, least: float = 
     """
     if name not in MEASURES:
         raise SpecError(f"measure = {name}: allowed is one of {', '.join(MEASURES)}")
-    measure = MEASURES[name]
     held = list(runs)
+    measure = on_devices(MEASURES[name], [run.device for run in held])
     points = _points(held, measure)
     within = {run for point in points for run in point.runs}
     without = tuple(run.run_id for run in held if run.run_id not in within)

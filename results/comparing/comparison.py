@@ -7,7 +7,7 @@ from harness.protocol.errors import SpecError
 from results.comparing.alike import GRANULARITY, Difference, no_verdict, others, refuse
 from results.comparing.blame import Blame, blame
 from results.comparing.claims import RULE, Claim, Compared, Rule, judge
-from results.comparing.measures import HEADLINE, MEASURES, PARTS, WORK, Measure, RunMeasures
+from results.comparing.measures import HEADLINE, MEASURES, PARTS, WORK, Measure, RunMeasures, on_devices
 from results.comparing.noise import SEEDS, Spread, spread_of
 from results.comparing.paired import by_seed, by_steps, on_common_plans, same_seeds
 from results.comparing.welch import finite
@@ -173,7 +173,7 @@ def _compared(
             apart = "there is no seed of which both sides have a value"
     unknown = next((run.why(measure.name) for run in (*a, *b) if run.value(measure.name) is None), "")
     return Compared(
-        measure=measure,
+        measure=on_devices(measure, [run.device for run in (*a, *b)]),
         a=x,
         b=y,
         contrast=contrast,

@@ -19,7 +19,7 @@ from harness.protocol.kinds import fits, name_of
 from harness.protocol.unfinished import made_whole
 from results.collect import collect
 from results.comparing import code
-from results.comparing.measures import MEASURES, RunMeasures, StepSeries, Value
+from results.comparing.measures import MEASURES, RunMeasures, StepSeries, Value, on_devices
 from results.comparing.measuring import measure_run
 from results.store import is_collected, is_run_folder, load_run, table_path
 from results.table_problems import MOST_SIGNS
@@ -64,7 +64,7 @@ def rows(runs: Sequence[RunMeasures]) -> pa.Table:
     for run in runs:
         about = {"run_id": run.run_id, "framework": run.framework, "placement": run.placement}
         for name, value in run.values.items():
-            unit = MEASURES[name].unit if name in MEASURES else ""
+            unit = on_devices(MEASURES[name], [run.device]).unit if name in MEASURES else ""
             made.append({**about, "measure": name, "unit": unit, "value": value.value, "why": value.why or None})
         for name, seconds in run.series.seconds.items():
             made += [

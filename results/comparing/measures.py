@@ -4,11 +4,12 @@ A measure is one number per run. Its steps, where it has them, are kept beside i
 with a reason, never 0.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.protocol.phases import Phase
+from harness.protocol.spec import Device
 from results.classes import Class
 
 Direction = Literal["lower", "higher", "none"]  # which way is better; none: more is not better by itself
@@ -105,6 +106,13 @@ class RunMeasures:
     def synchronous(self) -> bool:
         """Whether step k of every run trains on the same plans: only then steps are paired by plan."""
         return self.placement != "async"
+
+
+def on_devices(measure: Measure, devices: Iterable[str]) -> Measure:
+    """The measure as it is told of runs on those devices: without a GPU its unit counts processes, as in a report."""
+    if set(devices) != {Device.CPU.value} or "GPU" not in measure.unit:
+        return measure
+    return replace(measure, unit=measure.unit.replace("GPU", "process"))
 
 
 def _m(name: str, unit: str, direction: Direction, kind: Kind, doc: str, **more: bool) -> Measure:

@@ -168,7 +168,7 @@ def test_a_gate_of_0_says_so(nights):
     cell = one(check([new[0], none, new[2]], nights(6)))
     assert cell.outcome is Outcome.FAILED
     (failed,) = [gate for gate in cell.gates if gate.failed]
-    assert failed.why == f"{none.run_id} has 0 token/s/GPU of it, and to that there is no ratio"
+    assert failed.why == f"{none.run_id} has 0 token/s/process of it, and to that there is no ratio"
 
 
 def test_nothing_of_what_should_be_low_is_no_failure_and_not_green(nights):

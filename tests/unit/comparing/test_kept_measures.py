@@ -1,6 +1,7 @@
 """Measures on disk: nothing is lost on the way, and what is stale or damaged is never taken for good."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from made_measures import made_run, steady
 from harness.protocol.errors import SpecError
 from results.collect import collect
 from results.comparing import kept
+from results.comparing.comparison import Side, compare_sides
 from results.comparing.kept import KEPT, is_measures, load_baseline, measures_of, read_measures, write_measures
+from results.comparing.measures import MEASURES, Value, on_devices
 from results.comparing.measuring import measure_run
 from results.store import load_run
 
@@ -31,6 +34,22 @@ def test_a_whole_run_is_read_as_it_was_measured(tmp_path: Path) -> None:
     write_measures(tmp_path / "a.parquet", [run])
     assert read_measures(tmp_path / "a.parquet") == [run]
     assert (tmp_path / "a.parquet").stat().st_size < 40_000
+
+
+@pytest.mark.parametrize(("device", "unit"), [("cpu", "token/s/process"), ("cuda", "token/s/GPU")])
+def test_units_count_what_the_runs_have(device: str, unit: str) -> None:
+    runs = [
+        replace(run, device=device, values={**run.values, "throughput_tokens_per_s_gpu": Value(2.0)})
+        for run in (steady("one", 0.3), steady("two", 0.4))
+    ]
+    kept_units = {row["unit"] for row in kept.rows(runs).to_pylist() if row["measure"] == "throughput_tokens_per_s_gpu"}
+    assert kept_units == {unit}
+    (pair,) = compare_sides([Side.of(run.run_id, [run]) for run in runs]).pairs
+    claim = pair.claim("throughput_tokens_per_s_gpu")
+    assert claim is not None
+    assert claim.measure.unit == unit
+    mixed = on_devices(MEASURES["throughput_tokens_per_s_gpu"], ["cpu", "cuda"])
+    assert mixed.unit == "token/s/GPU"
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
