@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from harness.cli.output import file_problem
-from harness.cli.runs import find_run, runs_dir_option
+from harness.cli.runs import check_name, find_run, runs_dir_option
 from harness.protocol.errors import SpecError
 
 _FOLDER = click.option(
@@ -53,6 +53,7 @@ def accept_runs(
     runs: tuple[str, ...], why: str, who: str | None, folder: Path, series: Path | None, runs_dir: Path
 ) -> None:
     """Take RUNs (folders, names under the runs folder, or `latest`; or ids of a series) into the baseline."""
+    check_name("baseline", folder)
     folders = [] if series is not None else [find_run(run, runs_dir) for run in runs]
     from results.baselines.store import accept
     from results.comparing.kept import load_baseline, measures_of

@@ -6,7 +6,7 @@ import click
 
 from harness.cli.counted import counted
 from harness.cli.output import file_problem, folder_named, writable
-from harness.cli.runs import find_run, runs_dir_option
+from harness.cli.runs import check_name, find_run, runs_dir_option
 
 _ELSEWHERE = "name another folder with -o"
 
@@ -40,6 +40,7 @@ def command(
     DIRECTORY holds a small Parquet per cell, as a baseline does: `bench history baselines` works too. A point is an
     occasion (runs within six hours, for a day at most); a change is named with the commits it lies between.
     """
+    check_name("series", folder)
     folders = [find_run(run, runs_dir) for run in dict.fromkeys(runs)]
     from reports.histories import write_history
     from results.baselines import history

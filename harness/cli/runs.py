@@ -29,8 +29,7 @@ def find_run(name: str, runs_dir: Path) -> Path:
 
     if not name.strip():
         raise SpecError(f"run = {name!r}: empty; `bench list runs` shows the runs")
-    if not is_text(name):
-        raise SpecError(f"run = {shown(name)}: {NOT_UTF8}; rename the folder, or give another")
+    check_name("run", name)
     folders = list_runs(runs_dir)
     if name == "latest":
         if not folders:
@@ -53,3 +52,9 @@ def find_run(name: str, runs_dir: Path) -> Path:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; `bench list runs` shows them"
     raise SpecError(f"run = {name}: no such run folder here or under {runs_dir.absolute()}{hint}")
+
+
+def check_name(what: str, name: str | Path) -> None:
+    """Raises SpecError for a folder whose name is not valid UTF-8: before anything is written there, or read."""
+    if not is_text(name):
+        raise SpecError(f"{what} = {shown(name)}: {NOT_UTF8}; rename the folder, or give another")

@@ -105,6 +105,20 @@ def test_any_argument_of_such_a_name_is_an_ordinary_error(
     assert "defect" not in said
 
 
+@pytest.mark.parametrize("arguments", [["history", BAD], ["baseline", "accept", "--why", "x", "--baseline", BAD]])
+def test_nothing_is_written_into_a_folder_of_such_a_name(
+    arguments: list[str],
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call([*arguments, str(next(path for path in runs.iterdir() if path.name != BAD))]) == 2
+    assert SAID in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
