@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.protocol.scalars import whole
 from harness.protocol.spec import RunSpec
 from reports.markdown import percent, plural
-from results.scalars import whole
 from results.store import RunTables
 
 IMPOSING = ("mock", "replay")  # tools whose calls take the latency that a plan or a recording says

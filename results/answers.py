@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.protocol.scalars import whole
 from harness.protocol.spec import Load
-from results.scalars import whole
 from results.store import RunTables
 
 NATIVE_NAME = "reward"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from harness.protocol.durable import sync_folder
 from harness.protocol.errors import SpecError
+from harness.protocol.scalars import number
 from harness.protocol.spec import RunSpec
 from harness.protocol.unfinished import made_apart, remove_left
 from results.attributes import to_json
@@ -28,7 +29,6 @@ from results.recorded import Recorded
 from results.rows import Rows
 from results.sample_table import write_samples
 from results.samples import described_gpus
-from results.scalars import number
 from results.schema import TABLES, empty, with_metadata
 from results.status import read_meta
 from results.store import (

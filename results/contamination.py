@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.protocol.scalars import number
 from results.energy import WORKERS, Energy
 from results.gpu_sensors import gpu_pools
-from results.scalars import number
 from results.store import RunTables
 from results.window import Window
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.protocol.scalars import number, text, whole
 from harness.protocol.spec import Policy
 from results.engine_samples import series_of
 from results.intervals import Ns
-from results.scalars import number, text, whole
 from results.store import RunTables
 from results.sync_proof import PROBE
 from results.tracks import FOREVER, UNKNOWN, floats, ints

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from results.scalars import text
+from harness.protocol.scalars import text
 from results.store import RunTables
 
 XID = "telemetry.xid"  # the sampler's metric: the number, with the label `gpu` where the driver named it

@@ -6,7 +6,7 @@ A value of another kind than its key's, or out of all reason, counts as not said
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from results.scalars import number, shown, text, whole
+from harness.protocol.scalars import number, shown, text, whole
 
 MOST_SECONDS = 86_400.0  # between two readings, or that one is the average of
 MOST_WATTS = 1e6

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from harness.protocol.scalars import whole
 from results.energy import run_gpus
 from results.gpu_sensors import gpu_pools
 from results.gpu_series import series_of
 from results.power import Series
-from results.scalars import whole
 from results.store import RunTables
 from results.window import Window
 

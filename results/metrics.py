@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.protocol.phases import Phase, Pool
+from harness.protocol.scalars import number
 from harness.protocol.spec import Device
 from results.account import CLIENT, ENGINE, Account, make_account, pool_timelines
 from results.adherence import Adherence, check_adherence
@@ -23,7 +24,6 @@ from results.memory import small_pages
 from results.phases import PhaseRow, phase_rows
 from results.running import RunningWork, running_work
 from results.samples_beside import samples_beside
-from results.scalars import number
 from results.schema import TABLES
 from results.selection import Selection, selection
 from results.served import KNOWN_SHARE

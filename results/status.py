@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.protocol.scalars import number, shown, text, whole, writable
 from results.gpu_facts import facts_of_all, odd_words
-from results.scalars import number, shown, text, whole, writable
 
 # What each entry is, as far as something here reads it; of another kind, it counts as not said.
 _KINDS: Mapping[str, Callable[[object], bool]] = {

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from harness.protocol.scalars import number
 from results.energy import run_gpus
 from results.gpu_errors import Xid, xids
 from results.gpu_sensors import gpu_pools
 from results.gpu_series import series_of
 from results.power import Series
 from results.sampling import SampledMean, window_mean
-from results.scalars import number
 from results.store import RunTables
 from results.window import Window
 

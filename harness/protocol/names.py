@@ -2,16 +2,14 @@
 
 from os import PathLike, fspath
 
+from harness.protocol.scalars import text
+
 NOT_UTF8 = "the name is not valid UTF-8"
 
 
 def is_text(path: str | PathLike[str]) -> bool:
     """Whether a name can be written as UTF-8; bytes that can't be are half surrogate pairs in Python's texts."""
-    try:
-        fspath(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text(fspath(path)) is not None
 
 
 def shown(path: str | PathLike[str]) -> str:

@@ -6,6 +6,8 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, TypeVar
 
+from harness.protocol.scalars import shown
+
 _JSON_KINDS = {list: "a list", str: "a text", NoneType: "nothing"}
 _MOST_NAMED, _MOST_SIGNS = 4, 40
 _Kind = TypeVar("_Kind", bound=StrEnum)
@@ -41,11 +43,11 @@ def one_of(kind: type[_Kind], name: str, value: object) -> _Kind:
     for each in kind:
         if value == each.value:
             return each
-    raise ValueError(f"{name} = {ascii(value)[:_MOST_SIGNS]}: allowed is one of {', '.join(kind)}")
+    raise ValueError(f"{name} = {shown(value)}: allowed is one of {', '.join(kind)}")
 
 
 def _named(names: Sequence[str]) -> str:
     first = [name[:_MOST_SIGNS] for name in names[:_MOST_NAMED]]
     more = len(names) - len(first)
-    shown = ", ".join(name if name.isprintable() else ascii(name) for name in first)
-    return shown + (f" and {more} more" if more else "")
+    said = ", ".join(name if name.isprintable() else ascii(name) for name in first)
+    return said + (f" and {more} more" if more else "")

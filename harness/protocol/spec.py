@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import get_type_hints
 
 from harness.protocol.errors import SpecError
-from harness.protocol.kinds import INT_LIMIT, fits, name_of
+from harness.protocol.kinds import fits, name_of
+from harness.protocol.scalars import INT_LIMIT, shown
 from harness.protocol.settings import one_of, settings
 
 
@@ -318,7 +319,7 @@ class RunSpec:
         raw["thinking"] = one_of(Thinking, "thinking", raw.get("thinking", Thinking.KEEP))
         gpus = raw["gpus"]
         if not isinstance(gpus, dict) or gpus.keys() != {"train", "rollout"}:
-            raise ValueError(f"gpus = {ascii(gpus)[:40]}: allowed are the numbers train and rollout")
+            raise ValueError(f"gpus = {shown(gpus)}: allowed are the numbers train and rollout")
         raw["gpus"] = Gpus(**gpus)
         raw["faults"] = tuple(faults) if isinstance(faults := raw.get("faults", []), list) else faults
         spec = cls(**raw)
