@@ -1,11 +1,11 @@
 """The verbs of `bench`, one thin file each, and what their errors become. Nothing heavy is imported before one runs."""
 
-import importlib
 from collections.abc import Sequence
 from contextlib import suppress
 
 import click
 
+from harness.cli.lazy import LazyGroup
 from harness.cli.output import INTERRUPTED, fail, save_traceback, terminal_gone
 from harness.protocol.errors import NO_SPACE, BenchError
 from harness.protocol.names import NOT_UTF8, is_text, shown
@@ -40,17 +40,6 @@ HUNG_UP = 129  # 128 + SIGHUP
 OUTPUT_FULL = 74  # sysexits' EX_IOERR: what was printed found no room
 
 
-class _Verbs(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"harness.cli.{_VERBS[cmd_name]}").command
-        return command
-
-
 def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
         from importlib.metadata import version  # half of `bench --help`, if imported above
@@ -59,7 +48,11 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) 
         ctx.exit()
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    modules={verb: f"harness.cli.{name}" for verb, name in _VERBS.items()},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )

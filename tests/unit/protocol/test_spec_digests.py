@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from protocol_specs import SPEC
 
 from harness.protocol.errors import SpecError
 from harness.protocol.spec import (
@@ -22,31 +23,6 @@ from harness.protocol.spec import (
     Thinking,
 )
 
-SPEC = RunSpec(
-    framework="simulated",
-    placement=Placement.ASYNC,
-    workload="deep-research",
-    preset="deep-research-smoke",
-    load=Load.FIXED,
-    tools="mock",
-    model="tiny",
-    gpus=Gpus(train=4, rollout=4),
-    nodes=1,
-    steps=8,
-    warmup_steps=3,
-    batch_size=4,
-    group_size=2,
-    max_staleness=1,
-    seed=1,
-    device=Device.CPU,
-    engine="none",
-    rollout_tp=1,
-    context_tokens=2048,
-    micro_batch_tokens=2048,
-    offload=Offload.NONE,
-    timeout=None,
-    sample_hz=10.0,
-)
 COLOCATED = replace(SPEC, placement=Placement.COLOCATED, gpus=Gpus(train=8, rollout=8), max_staleness=0)
 
 OTHER: dict[str, Any] = {

@@ -1,42 +1,17 @@
 """A spec.json whose values are of other types than their fields': an error in one line that names the field."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from protocol_specs import SPEC as PLAIN
 
 from harness.protocol.errors import SpecError
-from harness.protocol.spec import Device, Gpus, Load, Offload, Placement, RunSpec
+from harness.protocol.spec import RunSpec
 
-SPEC = RunSpec(
-    framework="simulated",
-    placement=Placement.ASYNC,
-    workload="deep-research",
-    preset="deep-research-smoke",
-    load=Load.FIXED,
-    tools="mock",
-    model="tiny",
-    gpus=Gpus(train=1, rollout=1),
-    nodes=1,
-    steps=4,
-    warmup_steps=1,
-    batch_size=2,
-    group_size=2,
-    max_staleness=1,
-    seed=7,
-    device=Device.CPU,
-    engine="none",
-    rollout_tp=1,
-    context_tokens=4096,
-    micro_batch_tokens=4096,
-    offload=Offload.NONE,
-    timeout=None,
-    sample_hz=10.0,
-    overrides={"a": "1"},
-    faults=("x",),
-    record="calls.jsonl",
-)
+SPEC = replace(PLAIN, overrides={"a": "1"}, faults=("x",), record="calls.jsonl")
 RAW: dict[str, Any] = json.loads(SPEC.to_json())
 FIELDS = [name for name in RAW if not name.endswith(("work_digest", "spec_digest"))]
 
